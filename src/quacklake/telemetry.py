@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from threading import Lock
@@ -32,6 +32,8 @@ _LARGER = frozenset({"catalog.connect", "engine.scan", "engine.write"})
 _LONGEST = 400
 """The most characters of a statement that are logged."""
 
+Span = Callable[[str], AbstractContextManager[object]]
+_span: Span | None = None
 _loggers: dict[str, logging.Logger] = {}
 _lock = Lock()
 _counters: dict[str, int] = {}
@@ -98,12 +100,30 @@ def gauge(name: str, value: int) -> None:
         _gauges[name] = value
 
 
+def trace(span: Span | None) -> None:
+    """Let every timed block also be a span, which ``span`` opens by its name; None ends that.
+
+    A span never has the detail of a block, which may hold what users have written.
+    """
+    global _span
+    _span = span
+
+
+def is_traced() -> bool:
+    """Return whether timed blocks are spans."""
+    return _span is not None
+
+
 @contextmanager
 def timed(name: str, detail: object = None, *, tenant: str | None = None) -> Iterator[None]:
     """Time the block under ``name``, whether it succeeds or raises, and log it with what it is about."""
-    start = perf_counter()
+    start, span = perf_counter(), _span
     try:
-        yield
+        if span is None:
+            yield
+        else:
+            with span(name):
+                yield
     finally:
         seconds = perf_counter() - start
         with _lock:

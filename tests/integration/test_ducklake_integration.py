@@ -1,16 +1,31 @@
-"""Ekko's whole way: transactions through the writer into a lake in PostgreSQL and S3, and out of the API."""
+"""Ekko's whole way: transactions through NATS and the writer into a lake, and out of the API."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import secrets
+import shutil
+import sqlite3
+import subprocess
+from pathlib import Path
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from pyarrow.fs import FileSelector, S3FileSystem
 
 import quacklake
+from quacklake.connectors.nats.connection import NatsConnection
+from quacklake.errors import QuacklakeError
 from quacklake.pipelines.ekko import DuckLakeWriter, create_table
+from quacklake.pipelines.nats_writer import run_writer
+from quacklake.pipelines.settings import WriterSettings
 from quacklake.service.ekko import DuckLakeService
-from services import S3Server
-from tests.service.serving import served
+from services import NatsServer, S3Server
+from tests.docs.blocks import REPOSITORY
+from tests.duckdbs import import_extension
+from tests.service.serving import client, served
+from tests.service.test_serve import running
 
 NODE = {"network": "Avalanche", "subnet": "Mainnet", "vm_type": "EVM"}
 
@@ -39,3 +54,122 @@ def test_what_the_writer_flushes_the_api_answers(
         page = found.reader.get("/api/transactions/", params={"limit": 100, "networks": "Avalanche"}).json()
         assert (page["total"], len({row["hash"] for row in page["transactions"]})) == (30, 30)
         assert found.anonymous.get("/health/ready").json() == {"status": "ready"}
+
+
+@pytest.fixture
+def ekko(
+    tmp_path: Path, s3_server: S3Server, s3_bucket: str, nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, str]:
+    """The environment of Ekko's guide, for a catalog in SQLite and files in a bucket."""
+    word = f"e{secrets.token_hex(5)}"
+    given = {
+        "DUCKLAKE_ENABLED": "true",
+        "DUCKLAKE_CATALOG_TYPE": "sqlite",
+        "DUCKLAKE_CATALOG_PATH": str(tmp_path / "catalog.sqlite"),
+        "DUCKLAKE_DATA_PATH": f"{s3_bucket}/data",
+        "DUCKLAKE_BUCKET_NAME": s3_bucket.removeprefix("s3://"),
+        "DUCKLAKE_BATCH_SIZE": "20",
+        "DUCKLAKE_FLUSH_INTERVAL": "50ms",
+        **s3_server.environment(),
+        "NATS_URL": nats_server.url,
+        "NATS_STREAM": word,
+        "NATS_SUBJECT": f"{word}.>",
+    }
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    return given
+
+
+def publish(ekko: dict[str, str], count: int) -> None:
+    stream = ekko["NATS_STREAM"]
+    with NatsConnection(ekko["NATS_URL"]) as nats:
+        nats.jetstream(f"STREAM.CREATE.{stream}", {"name": stream, "subjects": [f"{stream}.>"], "storage": "memory"})
+        bodies = [
+            json.dumps(
+                {"hash": f"0x{number}", "from": "0x1", "to": "0x2", "value": "1", "gas": "1", "gasPrice": "1", "nonce": 1,
+                 "input": "0x", "blockHash": "0xb", "blockNumber": number, "transactionIndex": 0,
+                 "timestamp": 1_700_000_000, **NODE}
+            ).encode()
+            for number in range(count)
+        ]  # fmt: skip
+        nats.publish([(f"{stream}.x", body, None) for body in bodies])
+
+
+def test_the_guide_of_ekko_works_from_its_variables_alone(ekko: dict[str, str], s3_server: S3Server) -> None:
+    publish(ekko, 50)
+    report = run_writer(WriterSettings.resolve(), until_idle=True)
+    assert (report.messages, report.commits > 1) == (50, True)
+    lake_url = f"sqlite:///{ekko['DUCKLAKE_CATALOG_PATH']}"
+    with running("--lake", lake_url) as (_, url, token), client(url, token) as dashboard:
+        page = dashboard.get("/api/transactions/", params={"limit": 100}).json()
+        assert (page["total"], page["has_more"]) == (50, False)
+        assert len(asyncio.run(_from_variables())) == 50
+        _look_behind(ekko, s3_server)
+        found = {family.name: family for family in text_string_to_metric_families(dashboard.get("/metrics").text)}
+        figures = {name: family.samples[0].value for name, family in found.items() if len(family.samples) == 1}
+        assert figures["quacklake_lake_catalog_bytes"] > 0
+        assert figures["quacklake_lake_snapshots"] > report.commits
+        assert (figures["quacklake_commit_failures"], figures["quacklake_storage_retries"]) == (0, 0)
+        assert figures["quacklake_lake_files"] + figures["quacklake_lake_inlined_rows"] > 0
+        assert dashboard.get("/health/ready").json() == {"status": "ready"}
+
+
+async def _from_variables() -> list[dict[str, object]]:
+    return await DuckLakeService().get_transactions(limit=100)
+
+
+def _look_behind(ekko: dict[str, str], s3_server: S3Server) -> None:
+    """Look at the catalog and the bucket with their own tools, while the service has the lake open."""
+    catalog = sqlite3.connect(ekko["DUCKLAKE_CATALOG_PATH"])
+    try:  # nobody waits for a lock that the service holds
+        assert catalog.execute("SELECT count(*) > 2 FROM ducklake_snapshot").fetchone() == (1,)
+        catalog.execute("BEGIN IMMEDIATE")
+        catalog.rollback()
+    finally:
+        catalog.close()
+    shell = shutil.which("sqlite3")
+    if shell is not None:
+        listed = subprocess.run(
+            [shell, ekko["DUCKLAKE_CATALOG_PATH"], ".tables"], capture_output=True, text=True, check=True
+        )
+        assert {"ducklake_snapshot", "ducklake_data_file"} <= {*listed.stdout.split()}
+    bucket = S3FileSystem(
+        access_key=s3_server.access_key,
+        secret_key=s3_server.secret_key,
+        endpoint_override=s3_server.host,
+        scheme="http",
+    )
+    inside = bucket.get_file_info(
+        FileSelector(f"{ekko['DUCKLAKE_BUCKET_NAME']}/data", recursive=True, allow_not_found=True)
+    )
+    assert all(each.path.endswith(".parquet") for each in inside if each.is_file)
+
+
+def test_a_bucket_that_is_missing_is_named(ekko: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DUCKLAKE_DATA_PATH", "s3://nowhere-at-all/data")
+    with pytest.raises(QuacklakeError, match="nowhere-at-all"):
+        lake = WriterSettings.resolve().connect()
+        create_table(lake)
+        with DuckLakeWriter(lake, batch_size=1) as writer:
+            writer.write_transaction(
+                {"hash": "0x1", "from": "0x1", "to": "0x2", "value": "1", "gas": "1", "gasPrice": "1", "nonce": 1,
+                 "input": "0x" + "00" * 300_000, "blockHash": "0xb", "blockNumber": 1, "transactionIndex": 0,
+                 "timestamp": 1_700_000_000},
+                NODE,
+            )  # fmt: skip
+        lake.table("blockchain.transactions").flush_inlined_data()
+
+
+def test_the_extension_of_duckdb_loads() -> None:
+    import duckdb
+
+    with duckdb.connect() as connection:
+        import_extension("ducklake", con=connection)
+        connection.execute("LOAD ducklake")
+        assert connection.execute("SELECT 1").fetchall() == [(1,)]
+
+
+@pytest.mark.parametrize("script", ["run-ducklake-example.sh", "test-ducklake.sh"])
+def test_the_scripts_say_what_they_take(script: str) -> None:
+    found = subprocess.run([REPOSITORY / "scripts" / script, "nonsense"], capture_output=True, text=True, check=False)
+    assert found.returncode == 2 and found.stderr.startswith("usage: ")

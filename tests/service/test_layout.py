@@ -31,7 +31,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield found
 
 
-def get(service: Served, path: str, **params: Any) -> Any:
+def get(service: Served, path: str, /, **params: Any) -> Any:
     answer = service.admin.get(f"/api/v1{path}", params=params)
     assert answer.status_code == 200, answer.text
     return answer.json()

@@ -57,6 +57,14 @@ def test_the_demo_starts_with_sample_data_a_url_and_a_token() -> None:
         assert process.wait(30) == 0
 
 
+def test_nothing_that_takes_long_is_loaded_before_the_service_listens() -> None:
+    loaded = "import quacklake.service.app, quacklake.service.iceberg, quacklake.service.demo, sys;" + (
+        "print(*{'pandas', 'sqlglot', 'polars', 'pyspark', 'quacklake.pipelines', 'quacklake.pond'} & {*sys.modules})"
+    )
+    found = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == []
+
+
 def test_users_of_the_lake_come_in_by_http_iceberg_and_flight(tmp_path: Path) -> None:
     flight = pytest.importorskip("pyarrow.flight")
     lake = f"sqlite:///{tmp_path}/lake.db"

@@ -189,6 +189,16 @@ class Pipeline:
         """Let the run end after its batch, without waiting. Safe in a signal handler."""
         self._stopped.set()
 
+    def wait(self) -> None:
+        """Wait until the thread of the pipeline has ended, however it ended."""
+        if self._thread is not None:
+            self._thread.join()
+
+    @property
+    def error(self) -> BaseException | None:
+        """The error that the run in the thread ended with; None without one."""
+        return self._error
+
     @property
     def is_active(self) -> bool:
         """True while the pipeline runs in its thread."""

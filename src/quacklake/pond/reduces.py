@@ -27,7 +27,7 @@ from quacklake.pond.series import bounds_of
 from quacklake.pond.times import require_column, time_filter
 
 if TYPE_CHECKING:
-    from quacklake.lake.lake import LakeTransaction
+    from quacklake.lake.lake import LakeAt, LakeTransaction
     from quacklake.pond.pond import Pond
     from quacklake.pond.queries import Relations
 
@@ -104,8 +104,8 @@ def rows_of(relations: Relations, options: ReducedOptions) -> str:
     return options.reduction.query(name, time, numbers_of(schema, time))
 
 
-def is_current(tx: LakeTransaction, known: Kept) -> bool:
-    """Return whether the rows of a view are the answer of its query at the snapshot that a transaction reads."""
+def is_current(tx: LakeTransaction | LakeAt, known: Kept) -> bool:
+    """Return whether the rows of a view are the answer of its query at the snapshot of a state or a transaction."""
     context, base = tx.handle.context, tx.handle.tx.base
     view = views.find(context, base, known.ref)
     if view is None or view.position is None or view.position.stale is not None or view.position.committed > base.id:

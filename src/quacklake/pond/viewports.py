@@ -66,7 +66,7 @@ class Viewport:
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
+class Source:
     """The place that points are read from: the series, or one of its reductions."""
 
     found: NodePath
@@ -111,11 +111,11 @@ def viewport(
     with relations(pond, at) as opened:
         schema = _schema(fs, opened, found)
         time = str(found.node.attribute(TIMESTAMP_COLUMN) or "") or require_column(schema.names, None, found.path)
-        names = _columns(schema, time, columns, found.path)
+        names = columns_of(schema, time, columns, found.path)
         first, last = (start, end) if start is not None and end is not None else extent(opened, found, time)
         first, last = start or first or _EPOCH, end or last or _EPOCH
         over = Range(micros(first), max(micros(last), micros(first)), width)
-        source = _source(fs, found, time, names, over)
+        source = source_of(fs, found, time, names, over)
         way = reduces.refresh(pond, fs, source.found) if source.reduction is not None and at is None else None
         if way in (None, "none"):
             lines = {name: _line(opened, source, name, over) for name in names}
@@ -132,7 +132,8 @@ def _schema(fs: FS, opened: Relations, found: NodePath) -> pa.Schema:
     return opened.tx.sql(f"SELECT * FROM {opened.name(found)} LIMIT 0").to_arrow().schema
 
 
-def _columns(schema: pa.Schema, time: str, wanted: Sequence[str] | None, path: str) -> list[str]:
+def columns_of(schema: pa.Schema, time: str, wanted: Sequence[str] | None, path: str) -> list[str]:
+    """Return the columns of numbers to draw: the wanted ones, or all. Raises ``NotFoundError`` and ``InputError``."""
     numbers = reduces.numbers_of(schema, time)
     for name in wanted or ():
         if name not in numbers:
@@ -157,23 +158,23 @@ def extent(opened: Relations, found: NodePath, time: str) -> tuple[dt.datetime |
     return first, last
 
 
-def _source(fs: FS, found: NodePath, time: str, names: Sequence[str], over: Range) -> _Source:
+def source_of(fs: FS, found: NodePath, time: str, names: Sequence[str], over: Range) -> Source:
     """Return the series when it has few readings in a range, else its coarsest reduction with enough buckets."""
-    itself = _Source(found, time)
+    itself = Source(found, time)
     if found.node.file_type is not EntryType.SERIES or readings(found, over) <= _CHEAP * over.width:
         return itself
     pixel = (over.end - over.start) / over.width
-    best: _Source | None = None
+    best: Source | None = None
     for node, options in _reductions(fs, found):
         reduction = options.reduction
         fits = reduction.resolution.width / _MICRO <= pixel
         has_all = all({"avg", "max"} & {kind for kind, _ in reduction.columns([name]).values()} for name in names)
         if fits and has_all and (best is None or reduction.resolution.width > _width(best)):
-            best = _Source(node, options.time_column or time, reduction)
+            best = Source(node, options.time_column or time, reduction)
     return best or itself
 
 
-def _width(source: _Source) -> dt.timedelta:
+def _width(source: Source) -> dt.timedelta:
     assert source.reduction is not None
     return source.reduction.resolution.width
 
@@ -196,14 +197,14 @@ def readings(found: NodePath, over: Range) -> int:
     return int(total)
 
 
-def _interval(found: NodePath) -> int | None:
+def interval_of(found: NodePath) -> int | None:
     """Return the distance of the rows of a reduction; None for anything else."""
     options = reduces.options_of(found)
     return None if options is None else options.reduction.resolution.width // _MICRO
 
 
-def _line(opened: Relations, source: _Source, column: str, over: Range) -> Line:
-    interval = _interval(source.found)
+def _line(opened: Relations, source: Source, column: str, over: Range) -> Line:
+    interval = interval_of(source.found)
     if source.reduction is not None:
         # the bucket that holds the first time begins before it
         over = Range(over.start - (interval or 0), over.end, over.width)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Executor
@@ -14,6 +15,7 @@ from fastapi import Request
 from fastapi.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from quacklake import telemetry
 from quacklake.errors import CancelledError, QuacklakeError
 from quacklake.service.encoding import Rows, compressed, encoded
 
@@ -59,7 +61,10 @@ class Departure:
 
 async def awaited(executor: Executor, work: Callable[..., T], *args: Any, **options: Any) -> T:
     """Run work in a thread and return its result. The thread always ends first: it holds what the work uses."""
-    future = asyncio.get_running_loop().run_in_executor(executor, partial(work, *args, **options))
+    call = partial(work, *args, **options)
+    if telemetry.is_traced():  # the spans of the thread are within that of the request
+        call = partial(contextvars.copy_context().run, call)
+    future = asyncio.get_running_loop().run_in_executor(executor, call)
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:

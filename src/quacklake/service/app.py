@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 from fastapi import APIRouter, FastAPI
 from starlette.middleware.cors import CORSMiddleware
@@ -14,15 +15,29 @@ from quacklake.service.dashboard import dashboard_router
 from quacklake.service.identity import Gate
 from quacklake.service.metrics import Requests
 from quacklake.service.problems import PROBLEMS, add_handlers
-from quacklake.service.routes import care, catalog, changes, ekko, health, layout, sql, views, work, writes
+from quacklake.service.routes import (
+    care,
+    catalog,
+    changes,
+    ekko,
+    health,
+    layout,
+    pipelines,
+    pond,
+    sql,
+    views,
+    work,
+    writes,
+)
 from quacklake.service.settings import ServiceSettings
 from quacklake.service.shell import Shell
 from quacklake.service.state import Service
+from quacklake.service.tracing import Tracing
 
 __all__ = ["API", "create_app"]
 
 API = "/api/v1"
-_MODULES = (care, catalog, layout, changes, sql, writes, work, views)
+_MODULES = (care, catalog, layout, changes, sql, writes, work, views, pipelines, pond)
 _ABOUT = """Read and change a lake over HTTP.
 
 Every request carries `Authorization: Bearer <token>`. An error is `application/problem+json` with a stable `code`, a
@@ -35,10 +50,12 @@ def create_app(
     *,
     more: Sequence[APIRouter] = (),
     at_end: Callable[[], object] = lambda: None,
+    tracing: Tracing | None = None,
 ) -> FastAPI:
     """Return the application that serves the lakes behind a gate; closing it closes the gate.
 
     ``more`` are routers of other protocols, such as the Iceberg catalog. ``at_end`` is called before the gate closes.
+    ``tracing`` makes spans of requests, and is closed at the end.
     """
     settings = settings or ServiceSettings()
 
@@ -52,6 +69,8 @@ def create_app(
         finally:
             await asyncio.to_thread(at_end)
             await asyncio.to_thread(app.state.service.close)
+            if tracing is not None:
+                await asyncio.to_thread(tracing.close)
 
     app = FastAPI(
         title="Quacklake",
@@ -65,6 +84,7 @@ def create_app(
         responses=PROBLEMS,
     )
     add_handlers(app)
+    _describe_tokens(app)
     app.include_router(health.router, prefix=settings.prefix)
     for router in (module.router for module in _MODULES):
         app.include_router(router, prefix=f"{settings.prefix}{API}")
@@ -81,5 +101,26 @@ def create_app(
             allow_headers=["Authorization", "Content-Type", "Idempotency-Key", "If-None-Match"],
             expose_headers=["ETag", "X-Request-Id", "X-Quacklake-Snapshot"],
         )
-    app.add_middleware(Shell, settings=settings, requests=requests)
+    app.add_middleware(Shell, settings=settings, requests=requests, tracing=tracing)
     return app
+
+
+_OPEN = ("live", "ready")
+"""The operations that ask for no token."""
+
+
+def _describe_tokens(app: FastAPI) -> None:
+    """Let the description of the API say that requests carry a bearer token."""
+    plain = app.openapi
+
+    def described() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            found = plain()
+            bearer = {"type": "http", "scheme": "bearer", "description": "A token of the service, or of a user."}
+            found.setdefault("components", {})["securitySchemes"] = {"token": bearer}
+            for operation in (each for path in found["paths"].values() for each in path.values()):
+                operation["security"] = [] if operation.get("operationId") in _OPEN else [{"token": []}]
+        assert app.openapi_schema is not None
+        return app.openapi_schema
+
+    app.openapi = described  # type: ignore[method-assign]

@@ -1,24 +1,27 @@
-"""The lake of ``quacklake serve --demo``: the products and orders of a shop, with a history to look at."""
+"""The lake of ``quacklake serve --demo``: the products and orders of a shop, with a history to look at.
+
+The service listens before the lake is made, which takes as long as everything else: requests wait for it.
+"""
 
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from threading import Event, Lock, Thread
 
-from quacklake.errors import QuacklakeError
+from quacklake.errors import InternalError, QuacklakeError
 from quacklake.lake import Lake
 from quacklake.lake.connect import connect
+from quacklake.service.identity import Identity, Role, TokenGate
 
-__all__ = ["demo_lake", "incoming_orders"]
+__all__ = ["DemoGate", "demo_lake", "incoming_orders"]
 
-_PRODUCTS = [
-    {"id": 1, "name": "coffee", "price": 9.5, "stock": 400},
-    {"id": 2, "name": "tea", "price": 4.25, "stock": 300},
-    {"id": 3, "name": "cocoa", "price": 6.0, "stock": 200},
-]
+_PRODUCTS = """
+    INSERT INTO products VALUES (1, 'coffee', 9.5, 400), (2, 'tea', 4.25, 300), (3, 'cocoa', 6.0, 200)
+"""
 _ORDERS = """
     SELECT i AS id, current_date - 120 + (i // 28)::INTEGER AS day, (1 + i % 3)::INTEGER AS product,
         (3 + i % 4 + round(2 * sin(i / 140)))::INTEGER AS quantity
@@ -47,15 +50,18 @@ def demo_lake(folder: Path) -> Lake:
 
 
 def _fill(lake: Lake) -> None:
-    lake.signed("Open the shop", "mia").create_table("products", _PRODUCTS, primary_key="id")
+    # SQL, because rows of Python would load pandas
+    with lake.transaction("Open the shop", "mia") as tx:
+        tx.sql("CREATE TABLE products (id BIGINT PRIMARY KEY, name VARCHAR, price DOUBLE, stock BIGINT)")
+        tx.sql(_PRODUCTS)
     for number, (month, first, last) in enumerate(_MONTHS):
         rows = _ORDERS.format(first=first, last=last)
         load = f"INSERT INTO orders {rows}" if number else f"CREATE TABLE orders AS {rows}"
         lake.signed(f"Load the {month} month", "import").sql(load)
-    lake.signed("Count the coffee", "mia").table("products").update({"stock": 350}, "id = 1")
+    lake.signed("Count the coffee", "mia").sql("UPDATE products SET stock = 350 WHERE id = 1")
     lake.signed("Note how orders come", "sam").sql("ALTER TABLE orders ADD COLUMN channel VARCHAR DEFAULT 'shop'")
-    lake.signed("A third came by phone", "sam").table("orders").update({"channel": "phone"}, "id % 3 = 0")
-    lake.signed("Remove orders of the test", "sam").table("orders").delete("id < 14")
+    lake.signed("A third came by phone", "sam").sql("UPDATE orders SET channel = 'phone' WHERE id % 3 = 0")
+    lake.signed("Remove orders of the test", "sam").sql("DELETE FROM orders WHERE id < 14")
     lake.signed("Show sales by day", "mia").sql(_SALES)
     lake.signed("Say what orders are", "mia").sql(
         "COMMENT ON TABLE orders IS 'What customers bought, one row an order'"
@@ -65,7 +71,7 @@ def _fill(lake: Lake) -> None:
 @contextmanager
 def incoming_orders(lake: Lake, every: float = _EVERY) -> Iterator[None]:
     """Let an order come in every few seconds for the length of a block, so that there is something to watch."""
-    ended = threading.Event()
+    ended = Event()
 
     def work() -> None:
         website = lake.signed("An order came in", "website")
@@ -80,10 +86,54 @@ def incoming_orders(lake: Lake, every: float = _EVERY) -> Iterator[None]:
                     order,
                 )
 
-    thread = threading.Thread(target=work, name="quacklake-demo", daemon=True)
+    thread = Thread(target=work, name="quacklake-orders", daemon=True)
     thread.start()
     try:
         yield
     finally:
         ended.set()
         thread.join()
+
+
+class DemoGate:
+    """A gate to the lake of the demo, which a thread makes from ``begin`` on, or from the first request."""
+
+    def __init__(self, folder: Path, tokens: Mapping[str, Role], *, anonymous: Role | None = None) -> None:
+        self._folder = folder
+        self._tokens = dict(tokens)
+        self._anonymous = anonymous
+        self._lock = Lock()
+        self._made: Future[TokenGate] | None = None
+        self._more = ExitStack()
+
+    def begin(self) -> Future[TokenGate]:
+        """Begin to make the lake, unless that was done."""
+        with self._lock:
+            if self._made is None:
+                self._made = Future()
+                Thread(target=self._make, args=(self._made,), name="quacklake-demo", daemon=True).start()
+            return self._made
+
+    def _make(self, made: Future[TokenGate]) -> None:
+        try:
+            lake = demo_lake(self._folder)
+            self._more.enter_context(incoming_orders(lake))
+            made.set_result(TokenGate(lake, self._tokens, anonymous=self._anonymous))
+        except BaseException as error:
+            made.set_exception(InternalError(f"the lake of the demo could not be made: {error}"))
+
+    def enter(self, token: str | None, lake: str | None = None) -> Identity:
+        """Return the identity of a token, once the lake is there; see ``Gate.enter``."""
+        return self.begin().result().enter(token, lake)
+
+    def probe(self) -> None:
+        """Ask the catalog and the store."""
+        self.begin().result().probe()
+
+    def close(self) -> None:
+        """Close the lake, if it was made."""
+        with self._lock:
+            made = self._made
+        if made is not None and made.exception() is None:
+            self._more.close()
+            made.result().close()

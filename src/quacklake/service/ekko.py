@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 
 from quacklake.errors import InputError
 from quacklake.lake import Lake
-from quacklake.pipelines.ekko import TABLE
-from quacklake.pipelines.settings import WriterSettings
 
 __all__ = ["DuckLakeService", "TransactionFilter", "wire"]
 
 T = TypeVar("T")
+TABLE = "blockchain.transactions"
+"""The table of ``quacklake.pipelines.ekko``, which takes long to load."""
 _MOST = 10_000
 _SYMBOLS = {"avalanche": "AVAX", "ethereum": "ETH", "polygon": "POL", "bitcoin": "BTC"}
 _SORTS = {"timestamp": "block_time", "block": "block_number", "value": "TRY_CAST(value AS DECIMAL(38, 0))"}
@@ -153,7 +153,11 @@ class DuckLakeService:
 
     def __init__(self, lake: Lake | None = None) -> None:
         self._own = lake is None
-        self._lake = WriterSettings.resolve().connect() if lake is None else lake
+        if lake is None:
+            from quacklake.pipelines.settings import WriterSettings
+
+            lake = WriterSettings.resolve().connect()
+        self._lake = lake
 
     @property
     def lake(self) -> Lake:

@@ -1,10 +1,11 @@
-"""Events as they happen: commits of any client, and the jobs of this process."""
+"""Events as they happen: commits of any client, and the jobs and pipelines of this process."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from quacklake.errors import QuacklakeError
@@ -14,6 +15,7 @@ from quacklake.service.problems import TooBusyError
 
 if TYPE_CHECKING:
     from quacklake.lake import Lake
+    from quacklake.operations.handles import LakeHandle
     from quacklake.service.state import Service
 
 __all__ = ["Events"]
@@ -29,7 +31,7 @@ class Events:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._watches: dict[int, _Watch] = {}
-        self._jobs: set[asyncio.Queue[Job]] = set()
+        self._listening: set[_Listener] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = asyncio.Event()
         self.listeners = 0
@@ -41,14 +43,25 @@ class Events:
             watch.changed.set()
 
     def told(self, job: Job) -> None:
-        """Tell listeners of a job, from any thread."""
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._tell, job)
+        """Tell the principal of a job of it, from any thread."""
+        self._soon(lambda listener: listener.principal == job.principal, _event("job", job.shown()))
 
-    def _tell(self, job: Job) -> None:
-        for listener in self._jobs:
-            if not listener.full():
-                listener.put_nowait(job)
+    def told_batch(self, lake: Lake, pipeline: str, batch: dict[str, Any]) -> None:
+        """Tell of a batch of a pipeline those who may see all of its lake, from any thread."""
+        context = lake.handle.context
+        self._soon(
+            lambda listener: listener.handle.context is context and not listener.handle.restricted,
+            _event("pipeline", {"pipeline": pipeline, **batch}),
+        )
+
+    def _soon(self, concerns: Callable[[_Listener], bool], event: str) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._tell, concerns, event)
+
+    def _tell(self, concerns: Callable[[_Listener], bool], event: str) -> None:
+        for listener in self._listening:
+            if concerns(listener) and not listener.events.full():
+                listener.events.put_nowait(event)
         for watch in self._watches.values():
             watch.wake()
 
@@ -73,19 +86,17 @@ class Events:
             raise TooBusyError("too many listen already", after=10)
 
     async def stream(self, lake: Lake, principal: str, since: int) -> AsyncIterator[str]:
-        """Yield commits after a snapshot, and the jobs of a principal, as server-sent events."""
+        """Yield commits after a snapshot, jobs of a principal, and batches of pipelines, as server-sent events."""
         self._check_room()
         self.listeners += 1
         watch = self._watch(lake)
-        jobs: asyncio.Queue[Job] = asyncio.Queue(_AT_ONCE)
-        self._jobs.add(jobs)
+        listener = _Listener(lake.handle, principal)
+        self._listening.add(listener)
         try:
             yield ": listening\n\n"
             while not self._stopping.is_set():
-                while not jobs.empty():
-                    job = jobs.get_nowait()
-                    if job.principal == principal:
-                        yield _event("job", job.shown())
+                while not listener.events.empty():
+                    yield listener.events.get_nowait()
                 if watch.newest > since:
                     commits = await self._service.run(_commits, lake, max(since, watch.newest - _AT_ONCE))
                     for commit in commits:
@@ -98,7 +109,7 @@ class Events:
                 except TimeoutError:
                     yield ": still here\n\n"
         finally:
-            self._jobs.discard(jobs)
+            self._listening.discard(listener)
             self._leave(watch)
             self.listeners -= 1
 
@@ -115,6 +126,15 @@ class Events:
         if not watch.users:
             watch.task.cancel()
             self._watches.pop(id(watch.lake.handle), None)
+
+
+@dataclass(eq=False)
+class _Listener:
+    """A principal that listens, and what it has not heard yet. One that reads slowly misses events."""
+
+    handle: LakeHandle
+    principal: str
+    events: asyncio.Queue[str] = field(default_factory=lambda: asyncio.Queue(_AT_ONCE))
 
 
 class _Watch:

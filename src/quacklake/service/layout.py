@@ -69,7 +69,7 @@ def _bounds(plan: ScanPlan, column: Column, stored: Any, *, whole: bool) -> dict
         values += [comparable(value, column.type) for value in there.to_pylist() if value is not None]
     bounded = None not in values
     known = [value for value in values if value is not None] if bounded else []
-    ends: Sequence[Any] = (min(known), max(known)) if known else (None, None)  # type: ignore[type-var]
+    ends: Sequence[Any] = (min(known), max(known)) if known else (None, None)
     least, greatest = (None if end is None else _shown(end, column.type) for end in ends)
     return {"min": least, "max": greatest, "nulls": nulls, "exact": bool(exact and bounded)}
 

@@ -14,14 +14,28 @@ from starlette.types import Scope
 
 from quacklake import telemetry
 from quacklake.errors import QuacklakeError
+from quacklake.service.runners import stands
 
 if TYPE_CHECKING:
     from quacklake.lake import Lake
+    from quacklake.service.runners import Runners
 
-__all__ = ["Requests", "lake_figures"]
+__all__ = ["Requests", "lake_figures", "route_of"]
 
 _NAME = re.compile(r"[^a-zA-Z0-9_]")
 _SMALL_FILE = 16 << 20
+_ALWAYS = (
+    "catalog.commits",
+    "commit.failures",
+    "commit.recoveries",
+    "commit.replans",
+    "commit.retries",
+    "service.append.failures",
+    "service.sessions.made",
+    "service.sessions.reused",
+    "storage.retries",
+)
+"""Counters that are told from the start: whoever watches a rate needs its zero."""
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
@@ -36,6 +50,7 @@ class Requests:
             "quacklake_http_seconds", "Seconds of requests", ("route",), buckets=_SECONDS, registry=self.registry
         )
         self._open = Gauge("quacklake_http_open_requests", "Requests under way", registry=self.registry)
+        self.scans = Gauge("quacklake_open_scans", "Statements whose rows are being read", registry=self.registry)
         self.registry.register(_Telemetry())
 
     @contextmanager
@@ -49,7 +64,7 @@ class Requests:
 
     def done(self, scope: Scope, status: int, seconds: float) -> None:
         """Count an answer; status 0 is a client that went away."""
-        route = getattr(scope.get("route"), "path", "other")
+        route = route_of(scope)
         method = scope["method"] if scope["method"] in _METHODS else "other"
         self._count.labels(method, route, str(status)).inc()
         self._seconds.labels(route).observe(seconds)
@@ -59,6 +74,15 @@ class Requests:
         once = CollectorRegistry(auto_describe=False)
         once.register(_Given(list(lakes)))
         return generate_latest(self.registry) + generate_latest(once)
+
+
+def route_of(scope: Scope) -> str:
+    """Return the route of a request, as the description of the API has it: never what the client has sent."""
+    own = getattr(scope.get("route"), "path", "other")
+    # newer versions of FastAPI keep what was put before a route apart from it
+    known = scope.get("fastapi")
+    whole = known.get("effective_route_context") if isinstance(known, dict) else None
+    return str(getattr(whole, "path", own))
 
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -77,7 +101,7 @@ class _Telemetry:
 
     def collect(self) -> Iterator[Metric]:
         found = telemetry.snapshot()
-        for name, value in sorted(found.counters.items()):
+        for name, value in sorted({**dict.fromkeys(_ALWAYS, 0), **found.counters}.items()):
             yield CounterMetricFamily(f"quacklake_{_plain(name)}", f"Counter {name}", value=value)
         for name, value in sorted(found.gauges.items()):
             yield GaugeMetricFamily(f"quacklake_{_plain(name)}", f"Last value of {name}", value=value)
@@ -92,17 +116,48 @@ def _plain(name: str) -> str:
     return _NAME.sub("_", name)
 
 
-def lake_figures(lake: Lake) -> Iterator[Metric]:
-    """Yield the state of a lake: snapshots, tables, files, small files, inlined rows and bytes."""
+def lake_figures(lake: Lake, runners: Runners | None = None) -> Iterator[Metric]:
+    """Yield the state of a lake: snapshots, tables, files, small files, inlined rows, bytes, and what lags."""
     figures: dict[str, float] = {}
+    lags: list[Metric] = []
     up = 1.0
     try:
-        figures = _figures(lake)
+        figures, lags = _figures(lake), [*_views(lake), *_pipelines(lake, runners)]
     except QuacklakeError:
         up = 0.0
     yield GaugeMetricFamily("quacklake_lake_up", "1 when the catalog answers", value=up)
     for name, value in figures.items():
         yield GaugeMetricFamily(f"quacklake_lake_{name}", _HELP[name], value=value)
+    yield from lags
+
+
+_MOST_LABELS = 100
+"""Views and pipelines that are told one by one."""
+
+
+def _views(lake: Lake) -> Iterator[Metric]:
+    lag = GaugeMetricFamily("quacklake_materialized_view_lag", "Snapshots that a view lags behind", labels=("view",))
+    for view in lake.materialized_views.list().slice(0, _MOST_LABELS).to_pylist():
+        if view["lag"] is not None:
+            lag.add_metric((view["name"],), view["lag"])
+    yield lag
+
+
+def _pipelines(lake: Lake, runners: Runners | None) -> Iterator[Metric]:
+    """Yield what the catalog knows of pipelines. Only those of this process ask their sources how much is left."""
+    label = ("pipeline",)
+    running = GaugeMetricFamily("quacklake_pipeline_running", "1 while some process runs a pipeline", labels=label)
+    age = GaugeMetricFamily(
+        "quacklake_pipeline_checkpoint_age_seconds", "Seconds since the last checkpoint of a pipeline", labels=label
+    )
+    lag = GaugeMetricFamily(
+        "quacklake_pipeline_lag", "Messages or versions that a pipeline of this process lags behind", labels=label
+    )
+    for facts in stands(lake, runners, _MOST_LABELS):
+        for metric, value in ((running, facts.running), (age, facts.checkpoint_age), (lag, facts.lag)):
+            if value is not None:
+                metric.add_metric((facts.name,), value)
+    yield from (running, age, lag)
 
 
 _HELP = {

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
+from quacklake import telemetry
 from quacklake.errors import QuacklakeError
 from quacklake.service.settings import ServiceSettings
 from quacklake.sql.sessions import session
@@ -86,7 +87,9 @@ class _Pool:
     def lend(self) -> LentSession:
         with self._lock:
             if self._idle:
+                telemetry.count("service.sessions.reused")
                 return LentSession(self._idle.pop(), self._take_back)
+            telemetry.count("service.sessions.made")
             if self._root is None:
                 self._root = self._made()
             return LentSession(self._root.cursor(), self._take_back)

@@ -6,16 +6,20 @@ import asyncio
 import logging
 import re
 import time
-from typing import Any
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from quacklake import telemetry
 from quacklake.errors import InputError, QuacklakeError, ResultTooLargeError
 from quacklake.format.names import uuid7
-from quacklake.service.metrics import Requests
+from quacklake.service.metrics import Requests, route_of
 from quacklake.service.problems import StalledError, problem, unexpected
 from quacklake.service.settings import ServiceSettings
+
+if TYPE_CHECKING:
+    from quacklake.service.tracing import Tracing
 
 __all__ = ["Shell"]
 
@@ -34,10 +38,13 @@ _SECURE = (b"strict-transport-security", b"max-age=31536000")
 class Shell:
     """Wraps an application."""
 
-    def __init__(self, app: ASGIApp, settings: ServiceSettings, requests: Requests) -> None:
+    def __init__(
+        self, app: ASGIApp, settings: ServiceSettings, requests: Requests, tracing: Tracing | None = None
+    ) -> None:
         self._app = app
         self._settings = settings
         self._requests = requests
+        self._tracing = tracing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -47,6 +54,11 @@ class Shell:
         scope["request_id"] = id_
         began, status = time.perf_counter(), 0
 
+        def told() -> dict[str, Any]:
+            """Return what is known of the request: never the query or a header, since either may hold a secret."""
+            principal = scope.get("principal")
+            return {"request_id": id_, "principal": principal, "route": route_of(scope), "status": status}
+
         async def answer(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
@@ -55,7 +67,7 @@ class Shell:
             await send(message)
 
         try:
-            with self._requests.open():
+            with self._requests.open(), nullcontext() if self._tracing is None else self._tracing.request(scope, told):
                 await self._app(scope, _Body(receive, scope, self._settings), answer)
         except QuacklakeError as error:
             if status:
@@ -70,10 +82,9 @@ class Shell:
             self._requests.done(scope, status, seconds)
             telemetry.count("service.requests")
             if _log.isEnabledFor(logging.INFO):
-                # never the query string or a header: either may hold a secret
-                what = {"request_id": id_, "method": scope["method"], "path": scope["path"][:200], "status": status}
-                more = {**what, "ms": round(seconds * 1e3, 2)}
-                _log.info("%s %s %d", what["method"], what["path"], status, extra=more)
+                method, path = scope["method"], scope["path"][:200]
+                more = {**told(), "method": method, "path": path, "ms": round(seconds * 1e3, 2)}
+                _log.info("%s %s %d", method, path, status, extra=more)
 
 
 def _request_id(scope: Scope) -> str:

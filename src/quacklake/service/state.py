@@ -22,6 +22,7 @@ from quacklake.service.identity import Gate, Identity, Role
 from quacklake.service.jobs import Jobs
 from quacklake.service.metrics import Requests
 from quacklake.service.problems import TooBusyError
+from quacklake.service.runners import Runners
 from quacklake.service.sessions import SafeSessions
 from quacklake.service.settings import ServiceSettings
 
@@ -48,6 +49,7 @@ class Service:
         self.appends = GroupCommits(settings)
         self.events = Events(self)
         self.jobs = Jobs(settings.max_jobs, self.events.told)
+        self.runners = Runners(settings.max_pipelines, self.events.told_batch)
         self.executor = ThreadPoolExecutor(settings.max_statements + _MORE_THREADS, thread_name_prefix="quacklake-http")
         self._turns = asyncio.Semaphore(settings.max_statements)
         self._waiting = 0
@@ -63,6 +65,7 @@ class Service:
         identity = await self.run(
             self.enter_now, request.headers.get("authorization"), request.query_params.get("lake")
         )
+        request.scope["principal"] = identity.principal
         identity.require(role)
         return identity
 
@@ -118,6 +121,7 @@ class Service:
         """Close everything that was opened for requests."""
         self.stopping = True
         self.appends.close()
+        self.runners.close()
         self.jobs.close()
         self.executor.shutdown(wait=True)
         self.sessions.close()
@@ -167,6 +171,10 @@ class Statements:
         with self._lock:
             if self._running.get(statement.id) is statement:
                 del self._running[statement.id]
+
+    def count(self) -> int:
+        """Return how many statements are under way."""
+        return len(self._running)
 
     def of(self, principal: str) -> list[Statement]:
         """Return the statements of a principal."""

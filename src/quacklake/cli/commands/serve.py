@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 
     from fastapi import FastAPI
 
-    from quacklake.lake.lake import Lake
     from quacklake.service.flight import FlightService
     from quacklake.service.identity import Gate, Role
     from quacklake.service.serving import Tls
@@ -52,8 +52,8 @@ def serve(
 ) -> None:
     """Without --tokens and --users, the command makes a token with the role admin and prints it.
 
-    The API is described at /api/v1/openapi.json, and /iceberg is an Iceberg REST catalog. The command ends on Ctrl-C or
-    SIGTERM.
+    The API is described at /api/v1/openapi.json, and /iceberg is an Iceberg REST catalog. With --log-format json, every
+    request is logged as a line. OTEL_EXPORTER_OTLP_ENDPOINT turns tracing on. The command ends on Ctrl-C or SIGTERM.
     """
     try:
         from quacklake.service import iceberg, serving  # noqa: F401 - a missing package is told at once
@@ -68,6 +68,8 @@ def serve(
 
     from quacklake.config import parse_duration, parse_size
 
+    if context.config.log_format == "json":  # for a program that collects them, not for a person at a terminal
+        logging.getLogger("quacklake.service").setLevel(logging.INFO)
     known = _tokens(tokens)
     if users and (known or anonymous is not None):
         raise ConfigError("pass --users, or --tokens and --anonymous")
@@ -91,16 +93,13 @@ def serve(
         known = {made: Role.ADMIN}
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="quacklake-demo-"))) if demo else None
-        lake = _lake(context, folder)
-        gate = _gate(lake, None if users else known, None if anonymous is None else Role[anonymous.upper()], web)
+        gate = _gate(
+            context, folder, None if users else known, None if anonymous is None else Role[anonymous.upper()], web
+        )
         stack.callback(gate.close)
-        if demo:
-            from quacklake.service.demo import incoming_orders
-
-            stack.enter_context(incoming_orders(lake))
         beside = None if flight is None else _flight(gate, host, flight, tls)
 
-        serving.serve(_app(gate, settings, beside), settings, _told(context, settings, beside, made), tls=tls)
+        serving.serve(_app(gate, settings, beside), settings, _told(context, settings, gate, beside, made), tls=tls)
 
 
 def _app(gate: Gate, settings: ServiceSettings, beside: FlightService | None) -> FastAPI:
@@ -108,16 +107,19 @@ def _app(gate: Gate, settings: ServiceSettings, beside: FlightService | None) ->
 
     from quacklake.service.app import create_app
     from quacklake.service.iceberg import iceberg_router
+    from quacklake.service.tracing import configured
 
     router = APIRouter(prefix="/iceberg")
     router.include_router(iceberg_router(gate))
-    return create_app(gate, settings, more=[router], at_end=(lambda: None) if beside is None else beside.shutdown)
+    at_end = (lambda: None) if beside is None else beside.shutdown
+    return create_app(gate, settings, more=[router], at_end=at_end, tracing=configured())
 
 
 def _told(
-    context: Context, settings: ServiceSettings, beside: FlightService | None, token: str | None
+    context: Context, settings: ServiceSettings, gate: Gate, beside: FlightService | None, token: str | None
 ) -> Callable[[str], None]:
-    """Return a function that prints where the service is, once it is there."""
+    """Return a function that prints where the service is, once it is there, and lets the lake of the demo be made."""
+    from quacklake.service.demo import DemoGate
 
     def ready(url: str) -> None:
         facts = {"url": url, "iceberg": f"{url}/iceberg"}
@@ -134,6 +136,8 @@ def _told(
             lines.append(f"Token: {token}")
         context.output.result("\n".join(lines), facts)
         sys.stdout.flush()
+        if isinstance(gate, DemoGate):
+            gate.begin()
 
     return ready
 
@@ -158,11 +162,23 @@ def _web_tokens(issuer: str | None, audience: str | None, keys: str | None) -> W
     return WebTokens(issuer, audience, keys)
 
 
-def _gate(lake: Lake, tokens: dict[str, Role] | None, anonymous: Role | None, web: WebTokens | None) -> Gate:
+def _gate(
+    context: Context,
+    folder: Path | None,
+    tokens: dict[str, Role] | None,
+    anonymous: Role | None,
+    web: WebTokens | None,
+) -> Gate:
+    """Return the gate to the lake of the demo, in a folder, or to the lake that was asked for."""
     from quacklake.service.access_gate import AccessGate
+    from quacklake.service.demo import DemoGate, demo_lake
     from quacklake.service.identity import TokenGate
 
-    return AccessGate(lake, web=web) if tokens is None else TokenGate(lake, tokens, anonymous=anonymous)
+    if tokens is None:
+        return AccessGate(context.open(write=True) if folder is None else demo_lake(folder), web=web)
+    if folder is None:
+        return TokenGate(context.open(write=True), tokens, anonymous=anonymous)
+    return DemoGate(folder, tokens, anonymous=anonymous)
 
 
 def _flight(gate: Gate, host: str, port: int, tls: Tls | None) -> FlightService:
@@ -172,14 +188,6 @@ def _flight(gate: Gate, host: str, port: int, tls: Tls | None) -> FlightService:
     if tls is not None:
         settings = FlightSettings(host=host, port=port, certificate=Path(tls.certificate), key=Path(tls.key))
     return FlightService(gate, settings).serve()
-
-
-def _lake(context: Context, folder: Path | None) -> Lake:
-    if folder is None:
-        return context.open(write=True)
-    from quacklake.service.demo import demo_lake
-
-    return demo_lake(folder)
 
 
 def _tokens(file: str | None) -> dict[str, Role]:

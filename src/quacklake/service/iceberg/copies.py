@@ -31,7 +31,7 @@ from quacklake.storage.vectors import dated_positions
 __all__ = ["FileReader", "RowCopier"]
 
 _REMEMBERED = 4096
-_POSITIONS = pa.array([], pa.int64())
+_POSITIONS = pa.nulls(0, pa.int64())  # pa.array would load pandas
 
 
 class FileReader:

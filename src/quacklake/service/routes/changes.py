@@ -1,4 +1,4 @@
-"""What snapshots changed, the difference of two, and names for snapshots."""
+"""Changes of snapshots, the difference of two, and names for snapshots."""
 
 from __future__ import annotations
 

@@ -52,7 +52,8 @@ async def metrics(request: Request) -> Response:
     identity = await service.enter(request, Role.ADMIN)
 
     def work() -> bytes:
-        return service.requests.text(lake_figures(identity.lake))
+        service.requests.scans.set(service.statements.count())
+        return service.requests.text(lake_figures(identity.lake, service.runners))
 
     found: Any = await service.run(work)
     return Response(found, media_type="text/plain; version=0.0.4")

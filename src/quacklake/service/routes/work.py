@@ -81,7 +81,9 @@ async def events(
     last_event_id: Annotated[str | None, Header(max_length=30)] = None,
     lake: LakeName = None,
 ) -> Response:
-    """Stream an event `commit` for each new snapshot, and `job` when a job of yours begins or ends."""
+    """Stream an event `commit` for each new snapshot, `job` when a job of yours begins or ends, and `pipeline` for each
+    batch of a pipeline that this process runs.
+    """
     service = service_of(request)
     identity = await service.enter(request)
     known = since

@@ -1,0 +1,332 @@
+"""The page of the HTTP API, made from its description and from examples that run against a service.
+
+``python -m tests.docs.api`` writes the page; a test runs the examples again and compares.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import re
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+import quacklake
+from quacklake.lake import Lake
+from quacklake.pipelines import ekko
+from quacklake.pipelines.definitions import Definitions
+from quacklake.pond import Pond
+from quacklake.pond.series import append_series
+from quacklake.service.app import create_app
+from quacklake.service.demo import demo_lake
+from quacklake.service.identity import Role, TokenGate
+from quacklake.service.serving import BackgroundService
+from tests.docs.blocks import REPOSITORY
+
+__all__ = ["EXAMPLES", "PAGE", "Example", "made_page", "page", "running"]
+
+PAGE = REPOSITORY / "docs/reference/api.md"
+_HEAD = """\
+# HTTP API
+
+Every request carries `Authorization: Bearer <token>`. An answer about a snapshot has its number in
+`X-Quacklake-Snapshot`, and an `ETag` that `If-None-Match` sends back. An error is `application/problem+json` with a
+[code](errors.md). [Serve a lake](../guides/serving.md) explains the whole; `/api/v1/openapi.json` describes it for
+programs.
+
+This page is made from that description (`python -m tests.docs.api`). Its examples run in the tests, one after the other
+on one lake; `…` stands for what differs from run to run, and for what was left out.
+"""
+_LEFT_OUT = "…"
+_SHOWN = 2
+"""Entries of a list that are shown."""
+_VOLATILE = frozenset(
+    [
+        "id",
+        "lease",
+        "uuid",
+        "path",
+        "bytes",
+        "file_size_bytes",
+        "seconds",
+        "began",
+        "changed",
+        "created",
+        "refreshed",
+        "last_refresh",
+        "last_seconds",
+        "added",
+        "snapshot_time",
+        "node_id",
+        "part_id",
+        "timestamp",
+        "size",
+        "size_bytes",
+        "ingested_at",
+        "oldest_snapshot_seconds",
+        "removable_files",
+        "principal",
+        "checkpoint",
+        "checkpoint_time",
+        "position",
+        "finished",
+        "run",
+        "running",
+        "here",
+        "state",
+        "lag",
+        "rows_per_second",
+        "stage",
+        "done",
+        "total",
+    ]
+)
+_PROGRESS = frozenset({"stage", "done", "total", "result", "error"})
+_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\.\d+.*")
+START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+
+
+@dataclass(frozen=True)
+class Example:
+    """A request. ``{name}`` in it is a value of an earlier answer, which ``keeps`` names by what it is called here."""
+
+    operation: str
+    path: str
+    body: Any = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    keeps: Mapping[str, str] = field(default_factory=dict)
+
+
+def _api(operation: str, path: str, body: Any = None, **more: Any) -> Example:
+    return Example(operation, f"/api/v1{path}", body, **more)
+
+
+#: In the order in which they run: what changes the lake in the background comes last.
+EXAMPLES = (
+    Example("live", "/health/live"),
+    Example("ready", "/health/ready"),
+    Example("metrics", "/metrics"),
+    _api("list_lakes", "/lakes"),
+    _api("care", "/care"),
+    _api("describe_lake", "/lake"),
+    _api("list_schemas", "/schemas"),
+    _api("list_tables", "/tables?schema=main"),
+    _api("describe_table", "/tables/products?version=2"),
+    _api("read_rows", "/tables/orders/rows?limit=2&columns=id&columns=quantity"),
+    _api("read_changes", "/tables/products/changes?since=3&until=3"),
+    _api("column_statistics", "/tables/orders/statistics"),
+    _api("list_partitions", "/tables/orders/partitions"),
+    _api("list_files", "/tables/orders/files"),
+    _api("draw_table", "/tables/readings/series?from=2026-01-01&to=2026-01-01T00:03:00&width=2"),
+    _api("history", "/tables/products/history?limit=1"),
+    _api("list_snapshots", "/snapshots?limit=1&before=3"),
+    _api("describe_snapshot", "/snapshots/2"),
+    _api("snapshot_changes", "/snapshots/4/changes"),
+    _api("compare_snapshots", "/diff?from=1&to=4"),
+    _api("tag_snapshot", "/tags", {"name": "opening", "version": 2}),
+    _api("list_tags", "/tags"),
+    _api("untag_snapshot", "/tags/opening"),
+    _api("run_sql", "/sql", {"sql": "SELECT name, stock FROM products WHERE id = ?", "parameters": [1]}),
+    _api("list_statements", "/sql"),
+    _api("cancel_statement", "/sql/018f3a5c"),
+    _api(
+        "append_rows",
+        "/tables/orders/rows",
+        [{"id": 5000, "day": "2026-07-01", "product": 2, "quantity": 4}],
+        headers={"Idempotency-Key": "till-7-4711"},
+    ),
+    _api("merge_rows", "/tables/products/merge", [{"id": 2, "name": "tea", "price": 4.5, "stock": 280}]),
+    _api("claim_consumer", "/consumers/mail/claim", {"table": "orders", "since": 1}, keeps={"lease": "lease"}),
+    _api("consume", "/consumers/mail/changes?lease={lease}"),
+    _api("acknowledge", "/consumers/mail/ack", {"lease": "{lease}", "snapshot": 4}),
+    _api("forget_consumer", "/consumers/mail"),
+    _api("list_materialized_views", "/materialized-views"),
+    _api("describe_materialized_view", "/materialized-views/sold"),
+    _api("list_nodes", "/pond/nodes?pattern=/*"),
+    _api("describe_node", "/pond/node?path=/dock.series"),
+    _api("draw_series", "/pond/series?path=/dock.series&width=2&from=2026-01-01&to=2026-01-01T00:03:00"),
+    Example("ekko_transactions", "/api/transactions/?networks=Avalanche&limit=1"),
+    Example("ekko_networks", "/api/transactions/networks"),
+    Example("ekko_stats", "/api/transactions/stats"),
+    Example("ekko_test", "/api/transactions/test"),
+    Example("ekko_transaction", "/api/transactions/0xabc"),
+    _api("list_pipelines", "/pipelines"),
+    _api("describe_pipeline", "/pipelines/copy"),
+    _api("events", "/events"),
+    _api("start_job", "/jobs", {"kind": "expire", "arguments": {"keep_last": 3}, "dry_run": True}, keeps={"job": "id"}),
+    _api("describe_job", "/jobs/{job}"),
+    _api("refresh_materialized_view", "/materialized-views/sold/refresh", keeps={"job": "id"}),
+    _api("verify_materialized_view", "/materialized-views/sold/verify", keeps={"job": "id"}),
+    _api("list_jobs", "/jobs"),
+    _api("start_pipeline", "/pipelines/copy/start"),
+    _api("stop_pipeline", "/pipelines/copy/stop"),
+)
+
+
+def fill(lake: Lake, control: Lake) -> None:
+    """Add to the lake of the demo what the examples are about."""
+    minutes = [{"ts": START + dt.timedelta(minutes=number), "level": 1.5 * number} for number in range(4)]
+    lake.create_table("readings", minutes)
+    lake.create_materialized_view("sold", "SELECT product, sum(quantity) AS quantity FROM orders GROUP BY product")
+    ekko.create_table(lake)
+    block = {"number": "0x10", "hash": "0xb", "timestamp": "0x6955b900"}
+    transaction = {
+        "hash": "0xabc", "from": "0x1", "to": "0x2", "value": "5", "gas": "21000", "gasPrice": "1", "nonce": "0",
+        "input": "0x", "blockHash": "0xb", "blockNumber": "0x10", "transactionIndex": "0x0",
+    }  # fmt: skip
+    node = {"id": "n", "name": "n", "network": "Avalanche", "subnet": "Mainnet", "vm_type": "EVM"}
+    with ekko.DuckLakeWriter(lake) as writer:
+        writer.write_block({**block, "transactions": [transaction]}, node)
+    pond = Pond.create_in(lake, control)
+    rows = [{"timestamp": row["ts"], "level": row["level"]} for row in minutes]
+    pond.run(["pond", "copy"], lambda fs: append_series(fs, "/dock.series", rows))
+    Definitions(lake).apply(
+        {
+            "pipeline": "copy",
+            "source": {"type": "lake", "table": "orders"},
+            "query": "SELECT id, quantity FROM source",
+            "sinks": [{"name": "copied", "type": "lake", "table": "copied"}],
+        }
+    )
+
+
+@contextmanager
+def running() -> Iterator[httpx.Client]:
+    """A service on a lake with all that the examples ask for, and an administrator's client of it."""
+    with tempfile.TemporaryDirectory() as folder:
+        lake = demo_lake(Path(folder))
+        with quacklake.connect(f"sqlite:///{folder}/control.db", f"{folder}/control", create=True) as control:
+            fill(lake, control)
+        app = create_app(TokenGate(lake, {"a-secret": Role.ADMIN}))
+        with BackgroundService(app) as url:
+            headers = {"Authorization": "Bearer a-secret", "Accept-Encoding": "identity"}
+            with httpx.Client(base_url=url, headers=headers, timeout=60) as client:
+                yield client
+
+
+@dataclass(frozen=True)
+class Ran:
+    """An example that has run: its request as it was, and the answer."""
+
+    example: Example
+    method: str
+    status: int
+    shown: str
+
+
+def run_all(client: httpx.Client, description: Mapping[str, Any]) -> dict[str, Ran]:
+    """Run the examples, and return them by operation."""
+    methods = {
+        operation["operationId"]: method.upper()
+        for methods in description["paths"].values()
+        for method, operation in methods.items()
+    }
+    kept: dict[str, str] = {}
+    found = {}
+    for example in EXAMPLES:
+        method = methods[example.operation]
+        path, body = (_filled(part, kept) for part in (example.path, example.body))
+        if example.operation == "events":
+            with client.stream(method, path) as answer:
+                found[example.operation] = Ran(example, method, answer.status_code, next(answer.iter_lines()))
+            continue
+        answer = client.request(method, path, json=body, headers=dict(example.headers))
+        for name, key in example.keeps.items():
+            kept[name] = answer.json()[key]
+        if answer.status_code == 202 and "id" in answer.json():
+            _wait(client, answer.json()["id"])
+        found[example.operation] = Ran(example, method, answer.status_code, _shown(answer))
+    return found
+
+
+def _filled(part: Any, kept: Mapping[str, str]) -> Any:
+    if isinstance(part, str):
+        return re.sub(r"\{(\w+)\}", lambda match: kept[match[1]], part)
+    return {key: _filled(value, kept) for key, value in part.items()} if isinstance(part, dict) else part
+
+
+def _wait(client: httpx.Client, job: str) -> None:
+    until = time.monotonic() + 60
+    while client.get(f"/api/v1/jobs/{job}").json()["state"] not in ("done", "failed"):
+        assert time.monotonic() < until
+
+
+def _shown(answer: httpx.Response) -> str:
+    if answer.content and "json" in answer.headers.get("content-type", ""):
+        found = _masked(answer.json())
+        if answer.status_code == 202:  # what it has done by now differs from run to run
+            found = {name: value for name, value in found.items() if name not in _PROGRESS}
+        return json.dumps(found, indent=2, ensure_ascii=False)
+    return "\n".join(line for line in answer.text.splitlines() if line.startswith("# TYPE quacklake_lake_up"))
+
+
+def _masked(value: Any, key: str = "") -> Any:
+    """Return an answer without what differs from run to run, and with the first entries of lists only."""
+    if key in _VOLATILE and value is not None and not (key in ("id", "created") and not isinstance(value, str)):
+        return _LEFT_OUT
+    if isinstance(value, dict):
+        return {name: _masked(each, name) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_masked(each) for each in value[:_SHOWN]] + ([_LEFT_OUT] if len(value) > _SHOWN else [])
+    if isinstance(value, str) and _TIME.fullmatch(value):
+        return _LEFT_OUT
+    return _LEFT_OUT if key == "request_id" else value
+
+
+# -- the page ----------------------------------------------------------------------------------------------------------
+
+
+def page(description: Mapping[str, Any], ran: Mapping[str, Ran]) -> str:
+    """Return the page: a section for each tag, in it one for each operation, with its example."""
+    sections: dict[str, list[str]] = {}
+    for path, methods in description["paths"].items():
+        for method, operation in methods.items():
+            text = _operation(method.upper(), path, operation, ran[operation["operationId"]])
+            sections.setdefault(operation["tags"][0], []).append(text)
+    parts = [
+        f"## {tag.capitalize() if tag != 'sql' else 'SQL'}\n\n" + "\n".join(texts) for tag, texts in sections.items()
+    ]
+    return _HEAD + "\n" + "\n".join(parts)
+
+
+def _operation(method: str, path: str, operation: Mapping[str, Any], ran: Ran) -> str:
+    lines = [f"### {operation['summary']}", "", f"`{method} {path}`", "", operation.get("description", "").strip(), ""]
+    parameters = [each for each in operation.get("parameters", ()) if each["name"] != "lake"]
+    if parameters:
+        lines += ["| parameter | in | meaning |", "|---|---|---|"]
+        lines += [f"| `{each['name']}`{_star(each)} | {each['in']} | {_meaning(each)} |" for each in parameters]
+        lines.append("")
+    lines += ["```http", f"{method} {ran.example.path}"]
+    lines += [f"{name}: {value}" for name, value in ran.example.headers.items()]
+    if ran.example.body is not None:
+        lines += ["", json.dumps(ran.example.body, ensure_ascii=False)]
+    lines += ["```", "", f"{ran.status}", ""]
+    if ran.shown:
+        lines += ["```json" if ran.shown[0] in "{[" else "```text", ran.shown, "```", ""]
+    return "\n".join(lines)
+
+
+def _star(parameter: Mapping[str, Any]) -> str:
+    return " (required)" if parameter.get("required") else ""
+
+
+def _meaning(parameter: Mapping[str, Any]) -> str:
+    return str(parameter.get("description", "")).replace("|", "\\|").replace("\n", " ")
+
+
+def made_page() -> str:
+    """Run the examples against a service, and return the page."""
+    with running() as client:
+        description = client.get("/api/v1/openapi.json").json()
+        return page(description, run_all(client, description))
+
+
+if __name__ == "__main__":
+    PAGE.write_text(made_page(), encoding="utf-8")
