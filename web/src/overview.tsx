@@ -46,7 +46,7 @@ export function OverviewPage() {
       </dl>
       <div class="cards">
         <div>
-          <Card title="Commits" aside={<span class="dim">a minute, the last {MINUTES}</span>}>
+          <Card title="Commits" aside={<span class="dim">per minute, last {MINUTES} minutes</span>}>
             {snapshots.error && !snapshots.data && <Failure error={snapshots.error} again={snapshots.again} />}
             {snapshots.data ? <Commits snapshots={list} /> : !snapshots.error && <Waiting lines={4} />}
           </Card>
@@ -126,7 +126,7 @@ function Sizes({ tables, known }: { tables: Care["tables"]; known: Known | undef
       {largest.map((table) => (
         <li key={table.table}>
           <a href={routeTo(["tables", address(table.table)])}>{table.table}</a>
-          <span class="number">{table.bytes ? bytes(table.bytes) : counted(table.inlined_rows, "row")}</span>
+          <span class="number">{table.bytes ? bytes(table.bytes) : <span class="dim">in the catalog</span>}</span>
           <i>
             <b style={{ width: `${(table.bytes / most) * 100}%` }} />
           </i>

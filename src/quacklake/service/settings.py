@@ -22,7 +22,7 @@ class ServiceSettings:
     prefix: str = ""
     """The path before every route, for a service behind a balancer: ``/lake``."""
     web: bool = True
-    """Whether there is a dashboard at ``/ui/``."""
+    """Serve a dashboard at ``/ui/``."""
     cors_origins: tuple[str, ...] = ()
     """The origins whose scripts may call the service from a browser; none by default."""
 
