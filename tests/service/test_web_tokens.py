@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import hmac
@@ -22,8 +23,12 @@ import quacklake
 from quacklake.errors import ConfigError, ConnectorUnavailableError, UnauthenticatedError
 from quacklake.service.access_gate import AccessGate
 from quacklake.service.identity import Role
+from quacklake.service.metrics import Requests
+from quacklake.service.settings import ServiceSettings
+from quacklake.service.state import Service
 from quacklake.service.web_tokens import WebTokens
 from tests import seeds
+from tests.service.serving import sample_lake
 
 ISSUER, AUDIENCE = "https://id.example", "lake"
 KEYS: dict[str, Any] = {
@@ -173,6 +178,23 @@ def test_a_token_is_used_once_where_that_is_asked(file: Path) -> None:
         with pytest.raises(UnauthenticatedError):
             once.verify(again)
     assert once.verify(signed(jti="2")) == "ann"
+
+
+def test_a_token_that_is_used_once_lets_in_one_of_many_requests(file: Path, tmp_path: Path) -> None:
+    """Requests with the same token of a lake share an answer of the gate; those with a web token must not."""
+    with sample_lake(tmp_path) as lake:
+        lake.access.create_user("ann")
+        gate = AccessGate(lake, web=WebTokens(ISSUER, AUDIENCE, file, once=True))
+        service, header = Service(gate, ServiceSettings(), Requests()), f"Bearer {signed(jti='one')}"
+
+        async def enter_all() -> list[object]:
+            asked = (service.enter_by({}, header, None, Role.READER) for _ in range(16))
+            return await asyncio.gather(*asked, return_exceptions=True)
+
+        found = asyncio.run(enter_all())
+        service.close()
+    refused = [each for each in found if isinstance(each, UnauthenticatedError)]
+    assert len(refused) == 15, found
 
 
 class _Provider(BaseHTTPRequestHandler):
