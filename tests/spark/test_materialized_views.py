@@ -116,6 +116,20 @@ def test_a_view_of_a_column_that_spark_cannot_carry_is_computed_by_duckdb(lake: 
     _check(lake)
 
 
+def test_a_view_over_infinite_times_is_computed_by_duckdb(lake: Lake) -> None:
+    lake.sql("CREATE TABLE times (ts TIMESTAMP, x INTEGER)")
+    lake.sql("INSERT INTO times VALUES (TIMESTAMP '2024-01-01 10:30:00', 1)")
+    query = "SELECT date_trunc('hour', ts) AS hour, max(x) AS most FROM times GROUP BY date_trunc('hour', ts)"
+    lake.create_materialized_view("hours", query)
+    lake.sql("INSERT INTO times VALUES (TIMESTAMP 'infinity', 9), (TIMESTAMP '-infinity', 8)")
+    assert lake.refresh("hours").engine == "duckdb"
+    with pytest.raises(UnsupportedFeatureError, match="infinite"):
+        lake.create_materialized_view("refused", query, engine="spark")
+    made = lake.materialized_views.create("counts", "SELECT x, count(*) AS n FROM times GROUP BY x", engine="spark")
+    assert made is not None and made.engine == "spark"
+    _check(lake)
+
+
 def test_auto_takes_duckdb_for_small_refreshes(lake: Lake, tmp_path: Path) -> None:
     with quacklake.connect(f"sqlite:///{tmp_path}/lake.db") as other:
         made = other.materialized_views.create("small", _VIEWS["hourly"])

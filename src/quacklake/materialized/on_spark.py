@@ -41,6 +41,9 @@ _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "ui
 _CARRIED = (*_INTEGERS, "boolean", "varchar", "float32", "float64", "date", "timestamp", "timestamptz", "uuid")
 """Types of columns that Spark reads and writes without loss, and that DuckDB takes back by a cast; decimals too."""
 
+_TIMES = ("date", "timestamp", "timestamptz")
+"""Types with infinite values, which Spark does not have."""
+
 
 def active(context: LakeContext) -> SparkEngine | None:
     """Return the engine in the session of Spark that is active in this process, or None. None is started."""
@@ -111,8 +114,10 @@ class SparkQueries:
         def find(named: Named) -> Relation:
             if named.schema == FEEDS:
                 plan, table = feeds[named.name]
+                self._check_times(table, sql)
                 return Relation(self._added(engine.scan.frame(plan)), _carried(table))
             table = self.tx.find_table(named.schema or "main", named.name)
+            self._check_times(table, sql)
             predicate = where_predicate(named, table.schema) if named.where else ANYTHING
             return Relation(self._added(engine.frame(self.tx, table, predicate)), _carried(table))
 
@@ -133,6 +138,26 @@ class SparkQueries:
         if wrong is not None:
             raise UnsupportedFeatureError(f'Spark cannot compute the column "{wrong.name}" of type {wrong.type}')
         return made
+
+    def _check_times(self, table: TableInfo, sql: str) -> None:
+        """Raise ``UnsupportedFeatureError`` where a query names a column that may hold an infinite time.
+
+        Spark has none, and computes with a large finite one.
+        """
+        text = fold(sql)
+        times = [
+            column.id
+            for column in table.schema.columns
+            if column.type in _TIMES and fold(column.name).replace('"', '""') in text
+        ]
+        if not times:
+            return
+        with self.engine.context.catalog.read() as reader:
+            endless = reader.tables.endless(table, times)
+        if endless:
+            raise UnsupportedFeatureError(
+                f"Spark cannot compute with infinite times, which {table.qualified_name} may hold"
+            )
 
     def _added(self, frame: DataFrame) -> str:
         name = f"ql_{len(self._frames)}"

@@ -144,6 +144,16 @@ class TableQueries(TableHistory):
         last: Reshaped = self._sql.cached(("reshaped", table.id, snapshot.schema_version), load)
         return last
 
+    def endless(self, table: TableInfo, columns: Collection[int]) -> bool:
+        """Return whether some columns of a table may hold infinite times: their bounds say so, or are not known."""
+        s = self.meta["table_column_stats"]
+        statement = sa.select(s.c.column_id, s.c.min_value, s.c.max_value).where(
+            s.c.table_id == table.id, s.c.column_id.in_(columns)
+        )
+        known = {row[0]: row[1:] for row in self._sql.run("bounds_of_times", statement)}
+        bounds = [bound for id_ in columns for bound in known.get(id_, (None,))]
+        return any(bound is None or "infinity" in bound for bound in bounds)
+
 
 def partitionings(sql: CatalogStatements, snapshot: int, table_ids: Sequence[int] | None) -> dict[int, PartitionSpec]:
     """Return the partitioning of tables at a snapshot, by table."""
