@@ -100,17 +100,19 @@ def test_the_guide_of_ekko_works_from_its_variables_alone(ekko: dict[str, str], 
     report = run_writer(WriterSettings.resolve(), until_idle=True)
     assert (report.messages, report.commits > 1) == (50, True)
     lake_url = f"sqlite:///{ekko['DUCKLAKE_CATALOG_PATH']}"
+    with quacklake.connect(lake_url) as lake:
+        lake.table("blockchain.transactions").flush_inlined_data()
     with running("--lake", lake_url) as (_, url, token), client(url, token) as dashboard:
         page = dashboard.get("/api/transactions/", params={"limit": 100}).json()
         assert (page["total"], page["has_more"]) == (50, False)
         assert len(asyncio.run(_from_variables())) == 50
-        _look_behind(ekko, s3_server)
+        used = _look_behind(ekko, s3_server)
         found = {family.name: family for family in text_string_to_metric_families(dashboard.get("/metrics").text)}
         figures = {name: family.samples[0].value for name, family in found.items() if len(family.samples) == 1}
         assert figures["quacklake_lake_catalog_bytes"] > 0
         assert figures["quacklake_lake_snapshots"] > report.commits
         assert (figures["quacklake_commit_failures"], figures["quacklake_storage_retries"]) == (0, 0)
-        assert figures["quacklake_lake_files"] + figures["quacklake_lake_inlined_rows"] > 0
+        assert (figures["quacklake_lake_bytes"], figures["quacklake_lake_inlined_rows"]) == (used, 0)
         assert dashboard.get("/health/ready").json() == {"status": "ready"}
 
 
@@ -118,8 +120,8 @@ async def _from_variables() -> list[dict[str, object]]:
     return await DuckLakeService().get_transactions(limit=100)
 
 
-def _look_behind(ekko: dict[str, str], s3_server: S3Server) -> None:
-    """Look at the catalog and the bucket with their own tools, while the service has the lake open."""
+def _look_behind(ekko: dict[str, str], s3_server: S3Server) -> int:
+    """Look at the catalog and the bucket with their own tools while the service has the lake open; return its bytes."""
     catalog = sqlite3.connect(ekko["DUCKLAKE_CATALOG_PATH"])
     try:  # nobody waits for a lock that the service holds
         assert catalog.execute("SELECT count(*) > 2 FROM ducklake_snapshot").fetchone() == (1,)
@@ -139,10 +141,10 @@ def _look_behind(ekko: dict[str, str], s3_server: S3Server) -> None:
         endpoint_override=s3_server.host,
         scheme="http",
     )
-    inside = bucket.get_file_info(
-        FileSelector(f"{ekko['DUCKLAKE_BUCKET_NAME']}/data", recursive=True, allow_not_found=True)
-    )
-    assert all(each.path.endswith(".parquet") for each in inside if each.is_file)
+    inside = bucket.get_file_info(FileSelector(f"{ekko['DUCKLAKE_BUCKET_NAME']}/data", recursive=True))
+    files = [each for each in inside if each.is_file]
+    assert files and all(each.path.endswith(".parquet") for each in files)
+    return sum(each.size for each in files)
 
 
 def test_a_bucket_that_is_missing_is_named(ekko: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,6 +169,17 @@ def test_the_extension_of_duckdb_loads() -> None:
         import_extension("ducklake", con=connection)
         connection.execute("LOAD ducklake")
         assert connection.execute("SELECT 1").fetchall() == [(1,)]
+
+
+def test_a_duckdb_without_the_extension_says_so_and_the_lake_is_read_without_it(tmp_path: Path) -> None:
+    import duckdb
+
+    bare = {"extension_directory": str(tmp_path / "none"), "autoinstall_known_extensions": "false"}
+    with duckdb.connect(config=bare) as connection, pytest.raises(duckdb.Error, match=r"(?i)extension"):
+        connection.execute("LOAD ducklake")
+    with quacklake.connect(f"sqlite:///{tmp_path / 'lake.db'}", tmp_path / "data") as lake:
+        lake.sql("CREATE TABLE t AS SELECT 42 AS x")
+        assert lake.sql("SELECT x FROM t").fetchall() == [(42,)]
 
 
 @pytest.mark.parametrize("script", ["run-ducklake-example.sh", "test-ducklake.sh"])
