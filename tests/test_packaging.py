@@ -52,9 +52,8 @@ def test_the_metadata_leaves_no_system_out(dist: Path) -> None:
         (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         metadata = Parser().parsestr(archive.read(name).decode())
     needed = [Requirement(text) for text in metadata.get_all("Requires-Dist", [])]
-    assert [
-        str(each) for each in needed if "platform" in str(each.marker or "") and "dev" not in str(each.marker)
-    ] == []
+    bound = [each for each in needed if "platform" in str(each.marker or "") and "dev" not in str(each.marker)]
+    assert {each.name for each in bound} <= {"uvloop"}  # a faster loop, where there is one
     systems = [line for line in metadata.get_all("Classifier", []) if line.startswith("Operating System")]
     assert systems in ([], ["Operating System :: OS Independent"])
 

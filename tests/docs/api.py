@@ -120,7 +120,7 @@ EXAMPLES = (
     _api("list_tables", "/tables?schema=main"),
     _api("describe_table", "/tables/products?version=2"),
     _api("read_rows", "/tables/orders/rows?limit=2&columns=id&columns=quantity"),
-    _api("read_changes", "/tables/products/changes?since=3&until=3"),
+    _api("read_changes", "/tables/products/changes?since=6&until=6"),
     _api("column_statistics", "/tables/orders/statistics"),
     _api("list_partitions", "/tables/orders/partitions"),
     _api("list_files", "/tables/orders/files"),
@@ -143,7 +143,7 @@ EXAMPLES = (
         headers={"Idempotency-Key": "till-7-4711"},
     ),
     _api("merge_rows", "/tables/products/merge", [{"id": 2, "name": "tea", "price": 4.5, "stock": 280}]),
-    _api("claim_consumer", "/consumers/mail/claim", {"table": "orders", "since": 1}, keeps={"lease": "lease"}),
+    _api("claim_consumer", "/consumers/mail/claim", {"table": "products", "since": 1}, keeps={"lease": "lease"}),
     _api("consume", "/consumers/mail/changes?lease={lease}"),
     _api("acknowledge", "/consumers/mail/ack", {"lease": "{lease}", "snapshot": 4}),
     _api("forget_consumer", "/consumers/mail"),
@@ -201,7 +201,7 @@ def fill(lake: Lake, control: Lake) -> None:
 def running() -> Iterator[httpx.Client]:
     """A service on a lake with all that the examples ask for, and an administrator's client of it."""
     with tempfile.TemporaryDirectory() as folder:
-        lake = demo_lake(Path(folder))
+        lake = demo_lake(Path(folder), dt.date(2026, 6, 30))
         with quacklake.connect(f"sqlite:///{folder}/control.db", f"{folder}/control", create=True) as control:
             fill(lake, control)
         app = create_app(TokenGate(lake, {"a-secret": Role.ADMIN}))

@@ -5,6 +5,7 @@ The service listens before the lake is made, which takes as long as everything e
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import threading
 from collections.abc import Iterator, Mapping
@@ -23,7 +24,7 @@ _PRODUCTS = """
     INSERT INTO products VALUES (1, 'coffee', 9.5, 400), (2, 'tea', 4.25, 300), (3, 'cocoa', 6.0, 200)
 """
 _ORDERS = """
-    SELECT i AS id, current_date - 120 + (i // 28)::INTEGER AS day, (1 + i % 3)::INTEGER AS product,
+    SELECT i AS id, DATE '{today}' - 120 + (i // 28)::INTEGER AS day, (1 + i % 3)::INTEGER AS product,
         (3 + i % 4 + round(2 * sin(i / 140)))::INTEGER AS quantity
     FROM range({first}, {last}) AS r(i)
 """
@@ -46,24 +47,24 @@ _MOST = 20_000
 """The orders that come in while the demo runs: a few days' worth."""
 
 
-def demo_lake(folder: Path) -> Lake:
-    """Make a lake with sample data in a folder, and return it."""
+def demo_lake(folder: Path, today: dt.date | None = None) -> Lake:
+    """Make a lake with sample data of the last months in a folder, and return it."""
     lake = connect(f"sqlite:///{folder / 'lake.db'}", folder / "data", config_file=os.devnull, create=True)
     try:
-        _fill(lake)
+        _fill(lake, today or dt.date.today())
     except BaseException:
         lake.close()
         raise
     return lake
 
 
-def _fill(lake: Lake) -> None:
+def _fill(lake: Lake, today: dt.date) -> None:
     """Fill the lake of the demo, by SQL: rows of Python would load pandas."""
     with lake.transaction(author="mia", message="Open the shop") as tx:
         tx.sql("CREATE TABLE products (id BIGINT PRIMARY KEY, name VARCHAR, price DOUBLE, stock BIGINT)")
         tx.sql(_PRODUCTS)
     for number, (month, first, last) in enumerate(_MONTHS):
-        rows = _ORDERS.format(first=first, last=last)
+        rows = _ORDERS.format(first=first, last=last, today=today)
         load = f"INSERT INTO orders {rows}" if number else f"CREATE TABLE orders AS {rows}"
         lake.signed(f"Load the {month} month", "import").sql(load)
     for message, author, sql in _LATER:
