@@ -7,11 +7,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 
+from quacklake.format.names import fold, quote
 from quacklake.operations.rows import Rows
 
 _BATCH_ROWS = 122_880
+_TEXT_TYPES = ("VARIANT", "UHUGEINT", "BIGNUM", "VARINT")
+"""Types that Arrow cannot carry without loss."""
 
 
 @dataclass
@@ -160,3 +164,16 @@ class Result(Rows):
 
 def _raise(error: Exception) -> pa.RecordBatch:
     raise error
+
+
+def exportable(connection: duckdb.DuckDBPyConnection, sql: str, values: Any) -> str:
+    """Return a query whose values of types that Arrow does not carry are texts."""
+    try:
+        columns = connection.execute(f"DESCRIBE {sql}", values).fetchall()
+    except duckdb.Error:
+        return sql
+    names = [name for name, type_, *_ in columns if any(odd in str(type_) for odd in _TEXT_TYPES)]
+    if not names or len({fold(name) for name, *_ in columns}) != len(columns):
+        return sql
+    changed = ", ".join(f"{quote(name)}::VARCHAR AS {quote(name)}" for name in names)
+    return f"SELECT * REPLACE ({changed}) FROM ({sql})"

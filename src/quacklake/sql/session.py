@@ -26,7 +26,7 @@ from quacklake.sql.attached import PREFIX, Attached, Attachments, Names, attache
 from quacklake.sql.binder import Binder, StandIns
 from quacklake.sql.failures import Shown, in_own_words, translated
 from quacklake.sql.guard import Guard
-from quacklake.sql.result import Result
+from quacklake.sql.result import Result, exportable
 from quacklake.sql.running import Running, TimeBudget
 from quacklake.sql.scans import Footers, Plans, Scan
 from quacklake.sql.session_transaction import SessionTransaction
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Parameters = Sequence[Any] | dict[str, Any] | None
 
-_TEXT_TYPES = ("VARIANT", "UHUGEINT", "BIGNUM", "VARINT")
-"""Types that Arrow cannot carry without loss."""
 _LEFT_BEHIND = 50
 _TEMPORARY = """
     SELECT 'VIEW', view_name FROM duckdb_views() WHERE temporary AND starts_with(view_name, $1)
@@ -331,7 +329,7 @@ class Session:
                     gates.enter_context(engine.gate())
                 text = bound.sql
                 if odd or "variant" in text.lower() or "hugeint" in text.lower():
-                    text = self._exportable(text, bound.values)
+                    text = exportable(self.connection, text, bound.values)
                 return self._run(text, bound.values, gates, bound.titles)
         except (duckdb.BinderException, duckdb.CatalogException) as error:
             from quacklake.sql import listing
@@ -342,18 +340,6 @@ class Session:
         """Run a statement in DuckDB unchanged."""
         self.guard.native()
         return self._run(sql, params)
-
-    def _exportable(self, sql: str, values: Any) -> str:
-        """Return a query whose values of types that Arrow does not carry are texts."""
-        try:
-            columns = self.connection.execute(f"DESCRIBE {sql}", values).fetchall()
-        except duckdb.Error:
-            return sql
-        names = [name for name, type_, *_ in columns if any(odd in str(type_) for odd in _TEXT_TYPES)]
-        if not names or len({fold(name) for name, *_ in columns}) != len(columns):
-            return sql
-        changed = ", ".join(f"{quote(name)}::VARCHAR AS {quote(name)}" for name in names)
-        return f"SELECT * REPLACE ({changed}) FROM ({sql})"
 
     def _run(
         self, sql: str, values: Any, gates: ExitStack | None = None, titles: Mapping[int, Title] | None = None

@@ -55,18 +55,14 @@ def serve(
     The API is described at /api/v1/openapi.json, and /iceberg is an Iceberg REST catalog. With --log-format json, every
     request is logged as a line. OTEL_EXPORTER_OTLP_ENDPOINT turns tracing on. The command ends on Ctrl-C or SIGTERM.
     """
-    try:
-        from quacklake.service import iceberg, serving  # noqa: F401 - a missing package is told at once
-        from quacklake.service.identity import Role
-        from quacklake.service.settings import ServiceSettings
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(
-            f"the service needs the package {error.name}", hint="pip install 'quacklake[service]'"
-        ) from None
+    _check_installed()
     import tempfile
     from contextlib import ExitStack
 
     from quacklake.config import parse_duration, parse_size
+    from quacklake.service import serving
+    from quacklake.service.identity import Role
+    from quacklake.service.settings import ServiceSettings
 
     if context.config.log_format == "json":  # for a program that collects them, not for a person at a terminal
         logging.getLogger("quacklake.service").setLevel(logging.INFO)
@@ -100,6 +96,16 @@ def serve(
         beside = None if flight is None else _flight(gate, host, flight, tls)
 
         serving.serve(_app(gate, settings, beside), settings, _told(context, settings, gate, beside, made), tls=tls)
+
+
+def _check_installed() -> None:
+    """Raise ``MissingExtraError`` when a package of the service is missing, before anything is begun."""
+    try:
+        from quacklake.service import iceberg, serving  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(
+            f"the service needs the package {error.name}", hint="pip install 'quacklake[service]'"
+        ) from None
 
 
 def _app(gate: Gate, settings: ServiceSettings, beside: FlightService | None) -> FastAPI:
