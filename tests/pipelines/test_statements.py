@@ -22,9 +22,15 @@ def lake(tmp_path: Path) -> Iterator[quacklake.Lake]:
 
 
 def delta_rows(path: Path) -> list[tuple[object, ...]]:
+    """Return the rows of a Delta table: none before its first commit, whose files come before it."""
     from deltalake import DeltaTable
+    from deltalake.exceptions import TableNotFoundError
 
-    return sorted(tuple(row.values()) for row in DeltaTable(str(path)).to_pyarrow_table().to_pylist())
+    try:
+        table = DeltaTable(str(path))
+    except TableNotFoundError:
+        return []
+    return sorted(tuple(row.values()) for row in table.to_pyarrow_table().to_pylist())
 
 
 def until(condition: object) -> None:
@@ -44,7 +50,7 @@ def test_a_sink_with_a_query_is_a_pipeline_that_starts_and_stops(lake: quacklake
     lake.sql("START PIPELINE big")
     with pytest.raises(QuacklakeError, match="runs already"):
         lake.sql("START PIPELINE big")
-    until(lambda: place.exists() and len(delta_rows(place)) == 1)
+    until(lambda: len(delta_rows(place)) == 1)
     lake.sql("INSERT INTO orders VALUES (3, 'west', 300.0)")
     until(lambda: len(delta_rows(place)) == 2)
     lake.sql("STOP PIPELINE big")
@@ -64,7 +70,7 @@ def test_both_spellings_of_options_make_the_same_sink(lake: quacklake.Lake, tmp_
     lake.sql(f"CREATE SINK b WITH (type=delta, location='{tmp_path}/b', mode=upsert, key='id') AS SELECT * FROM orders")
     for name in "ab":
         lake.sql(f"START PIPELINE {name}")
-        until(lambda name=name: (tmp_path / name).exists() and len(delta_rows(tmp_path / name)) == 2)
+        until(lambda name=name: len(delta_rows(tmp_path / name)) == 2)
         lake.sql(f"STOP PIPELINE {name}")
     assert delta_rows(tmp_path / "a") == delta_rows(tmp_path / "b")
 
