@@ -219,6 +219,24 @@ def test_very_many_urls_are_made_without_looking_at_files() -> None:
     assert urls[-1] == ROOT + paths[-1]
 
 
+@pytest.mark.parametrize("others", [0, 3_000], ids=["alone", "among many"])
+@pytest.mark.parametrize("link", ["here", "day=1/there"])
+def test_a_link_outside_is_found_among_many_files(tmp_path: Path, link: str, others: int) -> None:
+    root = tmp_path / "root"
+    (root / "day=1").mkdir(parents=True)
+    paths = [f"{folder}f{number}" for folder in ("", "day=1/") for number in range(200)]
+    for path in [*paths, *(f"other{number}" for number in range(others))]:
+        (root / path).touch()
+    store = Store.open(str(root))
+    (root / "within").symlink_to(root / "f1")
+    assert store.readable_urls([*paths, "within"]) == [f"{root}/{path}" for path in [*paths, "within"]]
+    assert store.readable_urls([*paths, "day=2/missing"])[-1] == f"{root}/day=2/missing"
+    (tmp_path / "secret").touch()
+    (root / link).symlink_to(tmp_path / "secret")
+    with pytest.raises(PathError, match="symbolic link"):
+        store.readable_urls([*paths, link])
+
+
 def test_a_link_in_an_external_folder_leads_nowhere_else(tmp_path: Path) -> None:
     secret = tmp_path / "secret.bin"
     secret.write_bytes(b"secret")

@@ -7,6 +7,7 @@ import posixpath
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -183,6 +184,41 @@ class Links:
         return real
 
 
+class _Looks:
+    """A look for links among ``count`` files; if these are many, at their whole folders, unless those have far more."""
+
+    _MANY = 256
+    _MORE = 4
+
+    def __init__(self, count: int) -> None:
+        self._left = self._MORE * count if count >= self._MANY else 0
+        self._links: dict[str, set[str] | None] = {}
+
+    def is_link(self, folder: str, name: str) -> bool:
+        """Return whether ``name`` is a link in an absolute ``folder``."""
+        if folder not in self._links:
+            self._links[folder] = self._listed(folder)
+        links = self._links[folder]
+        if links is None:
+            return os.path.islink(f"{folder}/{name}")  # noqa: PTH114 - for every file of a lake
+        return name in links
+
+    def _listed(self, folder: str) -> set[str] | None:
+        """Return the names of the links in a folder; None if it cannot be read, or has too many files."""
+        if not self._left:
+            return None
+        found = set()
+        try:
+            with os.scandir(folder) as entries:
+                for entry in islice(entries, self._left):
+                    self._left -= 1
+                    if entry.is_symlink():
+                        found.add(entry.name)
+        except OSError:
+            return None
+        return found if self._left else None
+
+
 class Confinement:
     """The paths under ``root``, and absolute ones in the folders ``external``, for reading only.
 
@@ -296,17 +332,19 @@ class Confinement:
         """Return ``urls`` for an engine, right before it reads them; ``PathError`` for a link out of the root."""
         if not self.is_local:
             return self.urls(paths)
+        paths = list(paths)
         links, root = Links(), self._root.prefix
+        looks = _Looks(len(paths))
         safe: dict[str, bool] = {}
         urls = []
         for path in paths:
             if _PLAIN(path):
                 # what `readable` finds, with one look at each folder
-                folder = path.rpartition("/")[0]
+                folder, _, name = path.rpartition("/")
                 inside = safe.get(folder)
                 if inside is None:
                     inside = safe[folder] = links.folder(root + folder).startswith(links.folder(root))
-                if inside and not os.path.islink(root + path):  # noqa: PTH114 - for every file of a lake
+                if inside and not looks.is_link(root + folder, name):
                     urls.append(self._root.url + path)
                     continue
             self.readable(path, links)

@@ -26,7 +26,7 @@ import scala.collection.immutable.Seq;
  * The files of a table, as Spark's Parquet reader asks for them.
  *
  * <p>Compiled where it runs, by the compiler that Spark has for its own use. {@code of} makes an index of paths and
- * sizes, one in a line. Without sizes it asks the disk, which costs little: a wrong size would hide rows. It is null
+ * sizes, one in a line; all paths have the same start. Without sizes it asks the disk, which costs little: a wrong size would hide rows. It is null
  * when a file is missing. Files never change, so there is nothing to refresh. {@code values} are the facts of each file,
  * a line of them separated by tabs. Spark leaves filters that are about facts alone to the index.
  */
@@ -37,14 +37,15 @@ public class QuacklakeFiles implements FileIndex {
     private StructType facts = new StructType();
     private InternalRow[] rows = null;
 
-    public QuacklakeFiles of(String names, String sizes, StructType facts, String values) throws Exception {
+    public QuacklakeFiles of(String start, String names, String sizes, StructType facts, String values)
+            throws Exception {
         String[] name = names.split("\n");
         String[] size = sizes == null ? null : sizes.split("\n");
         QuacklakeFiles made = new QuacklakeFiles();
         made.files = new FileStatus[name.length];
         made.paths = new Path[name.length];
         for (int i = 0; i < name.length; i++) {
-            Path path = new Path(name[i]);
+            Path path = new Path(start + name[i]);
             long length = size == null ? new File(path.toUri().getPath()).length() : Long.parseLong(size[i]);
             if (length <= 0) return null;
             made.paths[i] = path;

@@ -11,6 +11,7 @@ that holds only this file; elsewhere they come from a join on its path.
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from collections import Counter
@@ -164,7 +165,7 @@ def _indexed(
 ) -> DataFrame | None:
     """Return the rows by an index of the files, or None when it cannot be built."""
     maker = _maker(session)
-    names = "\n".join(map(spark_uri, urls))
+    start, names = _lean(urls)
     if maker is None or sizes == "" or names.count("\n") != len(urls) - 1:
         return None
     if not store.is_local:  # raises the error that Spark would raise later if it has no jars for the store
@@ -173,13 +174,23 @@ def _indexed(
     try:
         types: Any = session._jvm.org.apache.spark.sql.types  # type: ignore[union-attr]
         kinds = ", ".join(f"{name} {_fact_type(values)}" for name, values in facts.items())
-        index = maker.of(names, sizes, types.StructType.fromDDL(kinds) if kinds else types.StructType(), _lines(facts))
+        of_facts = types.StructType.fromDDL(kinds) if kinds else types.StructType()
+        index = maker.of(start, names, sizes, of_facts, _lines(facts))
         return None if index is None else _frame(session, index, schema)
     except PySparkException:  # Spark's reader will raise it too
         return None
     except Exception:  # an unknown version of Spark
         _makers[session._jvm] = None
         return None
+
+
+def _lean(urls: Sequence[str]) -> tuple[str, str]:
+    """Return the URIs of files as the folder that all are in and the rest of each, one per line."""
+    length = os.path.commonprefix([min(urls), max(urls)]).rfind("/") + 1  # noqa: RUF071 - the slash is looked for
+    start = urls[0][:length]
+    if start.startswith("/") or "://" in start:
+        return spark_uri(start), "\n".join([url[length:] for url in urls])
+    return "", "\n".join(map(spark_uri, urls))
 
 
 def _sizes(files: pa.Table) -> str:
