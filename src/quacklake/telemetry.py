@@ -153,16 +153,23 @@ def logged(name: str, detail: object = None) -> Iterator[None]:
 
 
 def _log_step(name: str, detail: object, seconds: float) -> None:
-    """Log a step under the logger of the first part of its name; what it is about is shown on one line, masked."""
+    """Log a step under the logger of the first part of its name; what it is about is shown on one line, masked.
+
+    A detail with an attribute ``whole`` has more to tell, which is for those who look for errors.
+    """
     area, _, step = name.partition(".")
     level = logging.DEBUG if area in _OFTEN and name not in _LARGER else logging.INFO
     logger = _loggers.get(area) or _loggers.setdefault(area, logging.getLogger(f"{LOGGER_NAME}.{area}"))
     if not logger.isEnabledFor(level):
         return
+    logger.log(level, "%s", " ".join(part for part in (step, f"{seconds * 1000:.1f} ms", _line(detail)) if part))
+    if logger.isEnabledFor(logging.DEBUG) and (whole := getattr(detail, "whole", None)) is not None:
+        logger.debug("%s", " ".join(part for part in (step, _line(whole)) if part))
+
+
+def _line(detail: object) -> str:
     words = " ".join(redact(str(detail)).split()) if detail is not None else ""
-    if len(words) > _LONGEST:
-        words = f"{words[:_LONGEST]}…"
-    logger.log(level, "%s", " ".join(part for part in (step, f"{seconds * 1000:.1f} ms", words) if part))
+    return f"{words[:_LONGEST]}…" if len(words) > _LONGEST else words
 
 
 def snapshot() -> TelemetrySnapshot:

@@ -34,9 +34,9 @@ def test_a_whole_set_of_rules_can_be_made_and_undone_in_sql(lake: Lake) -> None:
     assert ann.sql("SELECT count(*) FROM v").fetchall() == [(4,)]
     assert ann.sql("FROM s.u").fetchall() == [(1,)]
     assert lake.sql("SHOW GRANTS FOR ann").fetchall() == [
-        ("ann", "INSERT", "schema", "s", None),
-        ("ann", "SELECT", "schema", "s", None),
-        ("ann", "SELECT", "table", "main.v", None),
+        ("ann", "INSERT", "schema", "s", None, "current"),
+        ("ann", "SELECT", "schema", "s", None, "current"),
+        ("ann", "SELECT", "table", "main.v", None, "current"),
     ]
     assert lake.sql("SHOW ACCESS USERS").fetchall() == [("ann", "enabled"), ("bob@example.org", "enabled")]
     assert ("analyst", "ann") in lake.sql("SHOW ACCESS ROLES").fetchall()

@@ -122,3 +122,43 @@ def test_a_materialized_view_stays_hidden_in_the_past_when_it_is_dropped(lake: L
     assert user.at(version=version).tables() == ["main.persons"]
     with pytest.raises(NotFoundError):
         user.sql(f"FROM newest AT (VERSION => {version})").fetchall()
+
+
+def _grants(lake: Lake) -> list[tuple[object, ...]]:
+    return [row[1:] for row in lake.sql("SHOW GRANTS FOR ann").fetchall()]
+
+
+def test_grants_have_the_last_name_of_a_table_that_was_replaced_and_end_with_its_last_snapshot(lake: Lake) -> None:
+    lake.access.create_user("ann")
+    lake.access.grant("SELECT", "ann", table="persons", columns=["id"])
+    lake.access.grant("INSERT", "ann", table="persons")
+    lake.rename_table("persons", "people")
+    lake.table("people").rename_column("id", "number")
+    old = lake.current_snapshot()
+    lake.sql("CREATE OR REPLACE TABLE people AS SELECT 9 AS number")
+    insert, select = ("INSERT", "table", "main.people", None), ("SELECT", "table", "main.people", "number")
+    assert _grants(lake) == [(*insert, "dropped"), (*select, "dropped")]
+    ann = lake.as_principal("ann")
+    assert ann.tables() == [] and ann.at(version=old).table("people").count() == 2, "it is still granted in the past"
+    lake.access.grant("SELECT", "ann", table="people")
+    assert ("SELECT", "table", "main.people", None, "current") in _grants(lake)
+    lake.sql("REVOKE INSERT ON people FROM ann")
+    assert (*insert, "dropped") not in _grants(lake), "a grant on a dropped table can be taken away by its last name"
+    lake.expire_snapshots(versions=list(range(old + 1)))
+    assert _grants(lake) == [("SELECT", "table", "main.people", None, "current")]
+    lake.access.grant("INSERT", "ann", table="people")
+    assert len(lake.access.grants("ann")) == 2, "grants that no snapshot needs are forgotten"
+
+
+def test_a_grant_on_a_dropped_schema_or_view_can_be_taken_away(lake: Lake) -> None:
+    lake.access.create_user("ann")
+    lake.create_schema("s")
+    lake.create_view("v", "SELECT 1 AS one")
+    lake.access.grant("SELECT", "ann", schema="s")
+    lake.access.grant("SELECT", "ann", table="v")
+    lake.sql("DROP SCHEMA s; DROP VIEW v")
+    assert _grants(lake) == [("SELECT", "schema", "s", None, "dropped"), ("SELECT", "table", "main.v", None, "dropped")]
+    lake.sql("REVOKE SELECT ON SCHEMA s FROM ann; REVOKE SELECT ON v FROM ann")
+    assert _grants(lake) == [] == lake.access.grants("ann")
+    with pytest.raises(NotFoundError):
+        lake.access.revoke("SELECT", "ann", table="v")

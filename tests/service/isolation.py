@@ -52,6 +52,7 @@ PARTS = {
     "name": "nobody",
     "hash": "0xshown",
     "view": "totals",
+    "path": "",
 }
 _ROW = [{"id": 7, "region": "EU"}]
 
@@ -61,6 +62,13 @@ HTTP: Mapping[str, Entry] = {
     "GET /api/v1/openapi.json": _OPEN,
     "HEAD /api/v1/openapi.json": _OPEN,
     "GET /metrics": _admin(200),
+    # -- the dashboard is a page without facts, which asks the routes below
+    "GET /": Entry((307,) * 4, strangers=307),
+    "HEAD /": Entry((307,) * 4, strangers=307),
+    "GET /ui": Entry((307,) * 4, strangers=307),
+    "HEAD /ui": Entry((307,) * 4, strangers=307),
+    "GET /ui/{path:path}": _OPEN,
+    "HEAD /ui/{path:path}": _OPEN,
     # -- the contents
     "GET /api/v1/lake": _all(200),
     "GET /api/v1/lakes": _all(200),

@@ -87,6 +87,31 @@ def test_files_show_no_place_and_are_for_writers(service: Served) -> None:
     assert service.lake.data_path not in answer.text and not file["path"].startswith("/")
 
 
+def test_files_are_for_writers_also_with_a_tag(service: Served) -> None:
+    """A tag of another answer, and one of the time when the token had another role, open nothing."""
+    path = "/api/v1/tables/t/files"
+    other = service.reader.get("/api/v1/tables/t").headers["etag"]
+    own = service.writer.get(path).headers["etag"]
+    assert other != own
+    for tag in (other, own, "*", f"{other}, {own}"):
+        is_problem(service.reader.get(path, headers={"If-None-Match": tag}), 403, "not_permitted")
+        is_problem(service.anonymous.get(path, headers={"If-None-Match": tag}), 401, "unauthenticated")
+    is_problem(service.reader.get("/api/v1/tables/no", headers={"If-None-Match": other}), 404, "not_found")
+    assert service.writer.get(path, headers={"If-None-Match": own}).status_code == 304
+
+
+def test_a_list_of_snapshots_is_sent_again_when_some_have_expired(tmp_path: Path) -> None:
+    lake = sample_lake(tmp_path)
+    with served(lake) as found:
+        for path in ("/api/v1/snapshots", "/api/v1/tables/t/history", "/api/v1/snapshots/3"):
+            answer = found.reader.get(path)
+            headers = {"If-None-Match": answer.headers["etag"]}
+            assert found.reader.get(path, headers=headers).status_code == 304
+            lake.expire_snapshots(versions=[int(lake.snapshots().column("snapshot_id")[0].as_py())])
+            again = found.reader.get(path, headers=headers)
+            assert (again.status_code, again.headers["etag"] == headers["If-None-Match"]) == (200, False), path
+
+
 def test_history_and_snapshots_come_in_pages(service: Served) -> None:
     assert [row["snapshot_id"] for row in get(service, "/tables/t/history")["history"]][-3:] == [3, 2, 1]  # type: ignore[attr-defined]
     found, before = [], None

@@ -13,6 +13,7 @@ from quacklake.access.expressions import check_policy
 from quacklake.access.rules import PrincipalRules, current_rules
 from quacklake.access.tokens import Tokens
 from quacklake.catalog import Reader, Writer, access_tables
+from quacklake.catalog.grant_names import NamedGrant, named_grants
 from quacklake.catalog.policy_names import policy_names
 from quacklake.errors import AlreadyExistsError, InputError, NotFoundError, NotPermittedError, nearest
 from quacklake.format.access import (
@@ -33,7 +34,7 @@ from quacklake.format.access import (
     TokenRow,
     check_access_name,
 )
-from quacklake.format.names import uuid7
+from quacklake.format.names import fold, uuid7
 from quacklake.format.objects import TableInfo
 from quacklake.operations.context import boundary
 from quacklake.operations.handles import LakeHandle
@@ -186,6 +187,15 @@ class LakeAccess:
         with self._reading() as reader:
             return access_tables.entries(reader, Grant, grantee=name)
 
+    def named_grants(self, grantee: str | None = None) -> builtins.list[NamedGrant]:
+        """Return the grants that allow something, with the last names of what they are on.
+
+        One on something dropped allows to read it in the snapshots that have it, and says so.
+        """
+        name = None if grantee is None else check_access_name(grantee, "user")
+        with self._reading() as reader:
+            return named_grants(reader, access_tables.entries(reader, Grant, grantee=name))
+
     def grant(
         self,
         privileges: str | Iterable[str],
@@ -200,11 +210,16 @@ class LakeAccess:
         With ``columns``, ``SELECT`` is for these columns of a table; its other columns do not exist for the grantee.
         A materialized view is visible only by a grant on itself, because it holds rows of other tables.
         """
-        chosen, place = self._granting(privileges, schema, table, columns)
+        chosen = self._privileges(privileges, table, columns)
+        place = self._object(schema, table, columns)
         grantee = check_access_name(to, "user")
         with self._changing() as writer:
             _check_grantee(writer, grantee)
-            known = {_key(grant) for grant in access_tables.entries(writer, Grant, grantee=grantee)}
+            grants = access_tables.entries(writer, Grant, grantee=grantee)
+            kept = {each.grant.grant_id for each in named_grants(writer, grants)}
+            for grant in (each for each in grants if each.grant_id not in kept):  # no snapshot has its object
+                access_tables.remove(writer, Grant, grant_id=grant.grant_id)
+            known = {_key(grant) for grant in grants}
             created, _ = access_tables.now(writer)
             for privilege in chosen:
                 for column in place.column_ids:
@@ -223,23 +238,31 @@ class LakeAccess:
         table: str | None = None,
         columns: str | Sequence[str] | None = None,
     ) -> None:
-        """Take grants away, as they were given. ``ALL`` stands for every privilege."""
-        chosen, place = self._granting(privileges, schema, table, columns)
+        """Take grants away, as they were given, also those on dropped objects of that name.
+
+        ``ALL`` stands for every privilege.
+        """
+        chosen = self._privileges(privileges, table, columns)
         grantee = check_access_name(from_, "user")
         with self._changing() as writer:
             _check_grantee(writer, grantee)
-            for grant in access_tables.entries(writer, Grant, grantee=grantee):
-                same = (grant.scope, grant.object_id) == (place.scope, place.id)
-                if same and grant.privilege in chosen and grant.column_id in place.column_ids:
+            grants = access_tables.entries(writer, Grant, grantee=grantee)
+            old = [each.grant for each in named_grants(writer, grants) if _was(each, schema, table, columns)]
+            try:
+                place = self._object(schema, table, columns)
+            except NotFoundError:
+                if not old:
+                    raise
+                place = None
+            for grant in grants:
+                same = place is not None and (grant.scope, grant.object_id) == (place.scope, place.id)
+                here = same and place is not None and grant.column_id in place.column_ids
+                if grant.privilege in chosen and (here or grant in old):
                     access_tables.remove(writer, Grant, grant_id=grant.grant_id)
 
-    def _granting(
-        self,
-        privileges: str | Iterable[str],
-        schema: str | None,
-        table: str | None,
-        columns: str | Sequence[str] | None,
-    ) -> tuple[builtins.list[Privilege], _Object]:
+    def _privileges(
+        self, privileges: str | Iterable[str], table: str | None, columns: str | Sequence[str] | None
+    ) -> builtins.list[Privilege]:
         names = [privileges] if isinstance(privileges, str) else list(privileges)
         allowed: Collection[Privilege] = frozenset(Privilege)
         if table is not None:
@@ -255,7 +278,7 @@ class LakeAccess:
                 raise InputError(f"there is no privilege {name.upper()} for this", hint=f"there are {known}")
         if not chosen:
             raise InputError("no privilege is given")
-        return chosen, self._object(schema, table, columns)
+        return chosen
 
     def _object(self, schema: str | None, table: str | None, columns: str | Sequence[str] | None) -> _Object:
         view = self._handle.view()
@@ -403,6 +426,18 @@ class LakeAccess:
 
 def _key(grant: Grant) -> tuple[object, ...]:
     return grant.grantee, grant.privilege, grant.scope, grant.object_id, grant.column_id
+
+
+def _was(named: NamedGrant, schema: str | None, table: str | None, columns: str | Sequence[str] | None) -> bool:
+    """Return whether a grant is on a dropped object that had these names at last."""
+    if not named.dropped:
+        return False
+    if table is None:
+        return schema is not None and named.table is None and fold(named.schema or "") == fold(schema)
+    ref = TableRef.parse(table)
+    names = None if columns is None else {fold(each) for each in ([columns] if isinstance(columns, str) else columns)}
+    same = (fold(named.schema or ""), fold(named.table or "")) == (fold(ref.schema), fold(ref.name))
+    return same and (named.column is None if names is None else fold(named.column or "") in names)
 
 
 def _is_user(reader: Reader, name: str) -> bool:

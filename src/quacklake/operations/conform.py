@@ -345,13 +345,18 @@ class RowWriter:
         )
         self.tx.pending(self.table).add_insert(inserted)
 
-    def replace_rows(self, plan: ScanPlan, changed: str) -> int:
-        """Delete the rows that changed rows were made from, and insert the changed rows with the same row ids."""
-        if plan.restriction is not None and plan.restriction.masked:
+    def check_updates(self) -> None:
+        """Raise ``NotPermittedError`` where columns are masked, before an expression meets what it would write."""
+        visible = self.tx.visible(self.table)
+        if visible is not None and visible.masks:
             raise NotPermittedError(
                 f"rows of {self.table.qualified_name} cannot be changed: the true values of masked columns are hidden",
                 hint="an administrator can change them",
             )
+
+    def replace_rows(self, plan: ScanPlan, changed: str) -> int:
+        """Delete the rows that changed rows were made from, and insert the changed rows with the same row ids."""
+        self.check_updates()
         pending = self.tx.pending(self.table)
         places = arrow_table(self.connection, f"SELECT _ql_file_id, _ql_version, _ql_position FROM {changed}")
         count = int(places.num_rows)

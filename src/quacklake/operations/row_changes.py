@@ -109,8 +109,11 @@ class Scope(RowWriter):
         check_not_null(self.connection, f"({query})", self.table.schema.columns)
         return self.insert_query(query)
 
-    def show(self, rows: str) -> None:
-        """Compute RETURNING from changed rows, before anything is changed, so that an error changes nothing."""
+    def show(self, rows: str, *, read: str = "false") -> None:
+        """Compute RETURNING from changed rows, before anything is changed, so that an error changes nothing.
+
+        ``read`` is true of rows that were read from the table, which shows of them what may be seen; others are new.
+        """
 
     def create(self, query: str, values: Any = None, *, view: bool = False) -> str:
         """Create a temporary relation of a query."""
@@ -173,6 +176,7 @@ def _is_default(value: Value) -> bool:
 
 def update(scope: Scope, statement: Update) -> int:
     """Set columns of rows; return how many rows changed. Row ids stay."""
+    scope.check_updates()
     columns = scope.table.schema.columns
     values = _new_values(scope, statement.columns, statement.values)
     select = [
@@ -201,7 +205,7 @@ def delete(scope: Scope, statement: Delete) -> int:
     word = "DISTINCT " if statement.others else ""
     found = places_to_target(arrow_table(scope.connection, f"SELECT {word}{PLACES} FROM {rows}", values))
     if statement.returning:
-        scope.show(rows)
+        scope.show(rows, read="true")
     assert bound.plan is not None
     pending = scope.tx.pending(scope.table)
     pending.add_read(bound.predicate)
@@ -236,6 +240,8 @@ def merge(scope: Scope, statement: Merge, *, unique: bool = False) -> MergeResul
     ``deleted`` count it as often as it matches, as DuckDB does. ``unique`` says that no two rows of the source match
     one row.
     """
+    if any(clause.action == "update" for clause in statement.clauses):
+        scope.check_updates()
     found = _find(scope, statement, unique=unique)
     scope.tx.pending(scope.table).add_read(scope.predicate)
     for rows in found:
@@ -250,7 +256,7 @@ def merge(scope: Scope, statement: Merge, *, unique: bool = False) -> MergeResul
             f" WHERE {_ACTION} NOT LIKE 'nothing:%'"
             for rows in found
         ]
-        scope.show(scope.create(" UNION ALL ".join(parts)))
+        scope.show(scope.create(" UNION ALL ".join(parts)), read="merge_action = 'DELETE'")
     return _apply(scope, found, once=statement.once)
 
 

@@ -43,15 +43,19 @@ async def answer_facts(
     timestamp: str | None = None,
     *,
     role: Role = Role.READER,
+    expiring: bool = False,
 ) -> Response:
-    """Answer with facts of one snapshot, or with 304 if the client has them."""
+    """Answer with facts of one snapshot, or with 304 if the client has them and has at least the role.
+
+    ``expiring`` facts tell of other snapshots, too, which expire without a new one.
+    """
     service = service_of(request)
     identity = await service.enter(request, role)
 
     def work() -> Response:
         at = resolved_version(identity.lake, version, timestamp)
         snapshot = identity.lake.current_snapshot() if at is None else at
-        tag = etag(request, identity, snapshot)
+        tag = etag(request, identity, snapshot, _left(identity) if expiring else "")
         headers = {"ETag": tag, "Cache-Control": "private, no-cache", SNAPSHOT: str(snapshot)}
         if known(request, identity, tag):
             return Response(status_code=304, headers=headers)
@@ -69,10 +73,20 @@ async def answer_facts(
         return await service.run(work)
 
 
+def _left(identity: Identity) -> str:
+    """Return a text that is another one when snapshots have expired."""
+    with identity.lake.handle.context.catalog.read() as reader:
+        return ",".join(str(info.id) for info in reader.snapshots.all())
+
+
 def etag(request: Request, identity: Identity, snapshot: int, more: str = "") -> str:
-    """Return the tag of an answer: a snapshot never changes, and each principal may see something else of it."""
+    """Return the tag of an answer: a snapshot never changes, and each principal may see something else of it.
+
+    It names the path, so that the tag of one answer says nothing about another.
+    """
     context = identity.lake.handle.context
-    parts = (identity.principal, str(context.catalog.url), str(identity.lake.catalog), str(request.url.query), more)
+    who = (identity.principal, identity.role.name, str(context.catalog.url), str(identity.lake.catalog))
+    parts = (*who, request.url.path, str(request.url.query), more)
     return f'"{snapshot}-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:16]}"'
 
 

@@ -13,7 +13,7 @@ from quacklake.config import redact_statement
 from quacklake.engines.duckdb.connections import message_of, translate
 from quacklake.errors import CancelledError, MemoryLimitError, NotPermittedError, SqlError, StorageError
 from quacklake.sql.attached import PREFIX
-from quacklake.sql.words import caret
+from quacklake.sql.words import caret, without_literals
 from quacklake.storage.failures import outage_of
 
 _STATEMENT = (
@@ -122,11 +122,20 @@ def _shown(text: str, place: re.Match[str], statement: str) -> str:
     return f"\n\n{caret(statement, at.start()).removesuffix('^')}{place['carets']}"
 
 
+_MOST_SHOWN = 4_000
+"""The most characters of a statement that are read for the log."""
+
+
 class Shown:
-    """A statement for the log. It is redacted only when it is logged, which is rare."""
+    """A statement for the log: without its values, which ``whole`` has. It is made only when it is logged."""
 
     def __init__(self, sql: str) -> None:
         self._sql = sql
 
     def __str__(self) -> str:
+        return without_literals(self._sql[:_MOST_SHOWN])
+
+    @property
+    def whole(self) -> str:
+        """The statement as it was written, with secrets masked."""
         return redact_statement(self._sql)

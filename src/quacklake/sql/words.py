@@ -102,6 +102,28 @@ def _comment_end(text: str, start: int) -> int:
     raise SqlError(f"unterminated comment\n{caret(text, start)}")
 
 
+def without_literals(text: str) -> str:
+    """Return a statement whose texts and numbers are ``?``, on one line and without comments. It may be wrong SQL.
+
+    What a quote opens and nothing closes is left out with all that follows.
+    """
+    lexer, parts, at = _lexer(text.isascii()), list[str](), 0
+    while (match := lexer.match(text, at)) is not None:
+        kind = match.lastgroup
+        if kind == "open" or (match[0] in ("e", "E") and text.startswith("'", match.end())):
+            parts.append("?")
+            break
+        try:
+            at = _comment_end(text, match.start()) if kind == "comment" else match.end()
+        except SqlError:
+            break
+        if kind in ("space", "comment"):
+            parts.append(" ")
+        else:
+            parts.append("?" if kind in ("string", "tag", "number") else match[0])
+    return " ".join("".join(parts).split())
+
+
 def split(text: str, words: Sequence[Word] | None = None) -> list[str]:
     """Return the statements of a text, without semicolons and empty statements."""
     parts: list[str] = []

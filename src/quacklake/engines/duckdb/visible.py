@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import duckdb
 
@@ -17,7 +18,7 @@ from quacklake.format.names import quote
 from quacklake.format.schema import Column
 from quacklake.scan.feed import FEED_COLUMNS, FeedPlan
 from quacklake.scan.plan import Restriction, ScanPlan
-from quacklake.scan.visibility import value_name
+from quacklake.scan.visibility import Visible, value_name
 
 #: The virtual columns that say nothing about hidden rows.
 _HARMLESS = frozenset({"rowid", "snapshot_id"})
@@ -38,6 +39,12 @@ def check_virtual(plan: ScanPlan, virtual: Mapping[str, str]) -> None:
 
 def visible_sql(inner: str, shown: Restriction, columns: Sequence[Column], beside: Sequence[str]) -> str:
     """Return the query of the visible rows of ``inner``, with the names of its other columns ``beside`` them."""
+    return _shown(inner, shown, {column.name: column for column in columns}, {name: name for name in beside})
+
+
+def new_rows_sql(inner: str, visible: Visible, columns: Sequence[Column], beside: Sequence[str]) -> str:
+    """Return the query of rows that a table does not have yet, as far as they would be visible in it."""
+    shown = _Shown(visible.condition, visible.values())
     return _shown(inner, shown, {column.name: column for column in columns}, {name: name for name in beside})
 
 
@@ -62,9 +69,17 @@ def visible_feed_sql(inner: str, plan: FeedPlan, whole: FeedPlan) -> str:
     return _shown(inner, shown, named, {column.name: column.name for column in FEED_COLUMNS}, titles, first=True)
 
 
+@dataclass(frozen=True)
+class _Shown:
+    """A condition and values, as a ``Restriction`` has them."""
+
+    condition: str | None
+    values: Mapping[str, str]
+
+
 def _shown(
     inner: str,
-    shown: Restriction,
+    shown: Restriction | _Shown,
     columns: Mapping[str, Column],
     beside: Mapping[str, str],
     titles: Mapping[str, str] | None = None,

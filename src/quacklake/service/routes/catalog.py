@@ -137,7 +137,7 @@ async def history(request: Request, table: TableName, limit: LIMIT = None, lake:
         found = identity.lake.table(table).history()
         return {"history": found.slice(0, page_size(service_of(request), limit)).to_pylist()}
 
-    return await answer_facts(request, facts)
+    return await answer_facts(request, facts, expiring=True)
 
 
 @router.get("/snapshots", summary="List the snapshots", operation_id="list_snapshots", responses=FACTS)
@@ -157,7 +157,7 @@ async def list_snapshots(
         page = found.slice(max(0, found.num_rows - most)).to_pylist()[::-1]
         return {"snapshots": page, "next": page[-1]["snapshot_id"] if found.num_rows > most else None}
 
-    return await answer_facts(request, facts)
+    return await answer_facts(request, facts, expiring=True)
 
 
 @router.get("/snapshots/{id}", summary="Describe a snapshot", operation_id="describe_snapshot", responses=FACTS)
@@ -173,7 +173,7 @@ async def describe_snapshot(
             raise NotFoundError(f"No snapshot found at version {id}")
         return {**rows[0], "tables": identity.lake.at(version=id).tables()}
 
-    return await answer_facts(request, facts)
+    return await answer_facts(request, facts, expiring=True)
 
 
 # -- rows --------------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from quacklake.access import LakeAccess
 from quacklake.errors import SqlError
-from quacklake.format.access import FILTER, Privilege, Scope
+from quacklake.format.access import FILTER, Privilege
 from quacklake.format.names import quote
 from quacklake.sql.result import Result
 from quacklake.sql.words import Cursor, refuse_parameters
@@ -30,7 +30,7 @@ def run(session: Session, cursor: Cursor, params: Any) -> Result:
     access = LakeAccess(attached.lake)
     verb = cursor.take().upper
     if verb == "SHOW":
-        return _show(access, attached.lake.view(), cursor)
+        return _show(access, cursor)
     if verb in ("GRANT", "REVOKE"):
         _grant(access, cursor, giving=verb == "GRANT")
     elif verb == "ALTER":
@@ -178,11 +178,11 @@ def _grant(access: LakeAccess, cursor: Cursor, *, giving: bool) -> None:
         access.revoke(privileges, name, **place)
 
 
-def _show(access: LakeAccess, view: Any, cursor: Cursor) -> Result:
+def _show(access: LakeAccess, cursor: Cursor) -> Result:
     if cursor.accept("GRANTS"):
         name = cursor.name() if cursor.accept("FOR") else None
         cursor.end()
-        return _shown("grantee privilege scope object column", grant_rows(access, view, name))
+        return _shown("grantee privilege scope object column state", grant_rows(access, name))
     cursor.expect("ACCESS")
     what = cursor.take().upper
     cursor.end()
@@ -193,24 +193,19 @@ def _show(access: LakeAccess, view: Any, cursor: Cursor) -> Result:
     return _shown("name kind table column role expression", policy_rows(access))
 
 
-def grant_rows(access: LakeAccess, view: Any, grantee: str | None = None) -> list[tuple[str | None, ...]]:
-    """Return the grants with the names that their objects have now; the id of an object that is gone."""
-    schemas = {info.id: info.name for info in view.schemas()}
-    tables = {info.id: info for info in view.tables()}
-    views = {info.id: info.qualified_name for info in view.objects.views()}
-    found = []
-    for grant in access.grants(grantee):
-        object_, column = None, None
-        if grant.scope == Scope.SCHEMA and grant.object_id is not None:
-            object_ = schemas.get(grant.object_id, str(grant.object_id))
-        elif grant.object_id is not None:
-            table = tables.get(grant.object_id)
-            gone = views.get(grant.object_id, str(grant.object_id))
-            object_ = gone if table is None else table.qualified_name
-            known = () if table is None else table.schema.columns
-            names = {each.id: each.name for each in known}
-            column = None if grant.column_id is None else names.get(grant.column_id, str(grant.column_id))
-        found.append((grant.grantee, grant.privilege.upper(), grant.scope, object_, column))
+def grant_rows(access: LakeAccess, grantee: str | None = None) -> list[tuple[str | None, ...]]:
+    """Return the grants with the last names of their objects, and whether these are still there."""
+    found = [
+        (
+            each.grant.grantee,
+            each.grant.privilege.upper(),
+            each.grant.scope,
+            each.object,
+            each.column,
+            "dropped" if each.dropped else "current",
+        )
+        for each in access.named_grants(grantee)
+    ]
     return sorted(found, key=str)
 
 

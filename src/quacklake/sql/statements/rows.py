@@ -12,6 +12,7 @@ import pyarrow as pa
 from quacklake.duckdb_versions import arrow_reader, arrow_table, first_row
 from quacklake.engines.duckdb.expressions import order_keys
 from quacklake.engines.duckdb.sql import ROW_COLUMNS
+from quacklake.engines.duckdb.visible import hiding, new_rows_sql
 from quacklake.errors import SqlError
 from quacklake.format.bounds import ANYTHING
 from quacklake.format.names import fold, quote
@@ -102,10 +103,11 @@ class SessionScope(Scope):
             return 0
         return append_bound(self.session, self.tx, self.place.target.attached, self.table, query, None, self.asked)
 
-    def show(self, rows: str) -> None:
-        """Evaluate RETURNING on the changed rows."""
+    def show(self, rows: str, *, read: str = "false") -> None:
+        """Evaluate RETURNING on the changed rows, as far as the principal would see them."""
         if not self.returning:
             return
+        rows = self._seen(rows, read)
         found = {str(row[0]) for row in self.connection.execute(f"DESCRIBE {rows}").fetchall()}
         hidden = ", ".join(name for name in ROW_COLUMNS if name in found)
         shown = self.create(f"SELECT *{f' EXCLUDE ({hidden})' if hidden else ''} FROM temp.main.{rows}", view=True)
@@ -113,6 +115,26 @@ class SessionScope(Scope):
         query = f"SELECT {returning} FROM {self.place.text}"
         self.returned = self.session.query(query, stand_ins=stand_in(self.place.target, shown))
         self.returned.keep()  # read all rows first, so that an error in them changes nothing
+
+    def _seen(self, rows: str, read: str) -> str:
+        """Return the changed rows without those that row filters hide, and with masks: also defaults can be secret.
+
+        Raises ``NotPermittedError`` for a principal that may not read the table at all.
+        """
+        visible = self.tx.visible(self.table)
+        if visible is None:
+            return rows
+        assert self.tx.rules is not None
+        whole = self.tx.whole(self.table)
+        self.tx.rules.check_change(self.table, whole)  # from here on, no column of the table is missing
+        names = {column.name for column in whole.schema.columns}
+        described = self.connection.execute(f"DESCRIBE {rows}").fetchall()
+        beside = [name for name in (str(row[0]) for row in described) if name not in names]
+        new = new_rows_sql(f"FROM temp.main.{rows} WHERE NOT ({read})", visible, whole.schema.columns, beside)
+        listed = ", ".join(map(quote, [*visible.values(), *beside]))
+        with hiding():
+            # a table, so that no expression of RETURNING meets what is hidden
+            return self.create(f"{new} UNION ALL SELECT {listed} FROM temp.main.{rows} WHERE {read}")
 
 
 def _without_action(returning: str) -> str:

@@ -179,9 +179,10 @@ class QuacklakeAdapter(SQLAdapter):
             with self.connections.exception_handler(f"grants on {name}"):
                 access = self._lake().access
                 known = {
-                    (str(row[1]).upper(), str(row[0]))
-                    for row in self._lake().sql("SHOW GRANTS").fetchall()
-                    if row[2] == "table" and str(row[3]).lower() == name.lower() and row[4] is None
+                    (str(row["privilege"]).upper(), str(row["grantee"]))
+                    for row in self._lake().sql("SHOW GRANTS").to_arrow().to_pylist()
+                    if row["scope"] == "table" and str(row["object"]).lower() == name.lower()
+                    if row["column"] is None and row.get("state", "current") == "current"
                 }
                 for privilege, grantee in sorted(known - wanted) if revoke else ():
                     access.revoke(privilege, grantee, table=name)
