@@ -11,9 +11,10 @@ import math
 import re
 import struct
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from quacklake.format.schema import Column
@@ -53,7 +54,7 @@ def comparable(value: Any, type: str) -> Comparable | None:
     """Return the value as :func:`decode` would give it back: what a pruner compares bounds with."""
     if value is None or type in NESTED:
         return None
-    kind = scalar(type).stats.value
+    kind = kind_of(type)
     match kind:
         case "integer":
             return int(value)
@@ -98,42 +99,56 @@ def _to_float32(number: float) -> float:
         return math.copysign(math.inf, number)
 
 
+@lru_cache(maxsize=1024)
+def kind_of(type: str) -> str:
+    """Return the kind of the bounds of a type; a table has few types, and each is met with every value."""
+    return str(scalar(type).stats.value)
+
+
 def encode_comparable(known: Comparable, type: str) -> str | None:
     """Return the documented text of a value in the form of :func:`comparable`."""
-    value: Any = known
-    found = scalar(type)
+    return encoder(type)(known)
+
+
+@lru_cache(maxsize=1024)
+def encoder(type: str) -> Callable[[Any], str | None]:
+    """Return the function that gives the documented text of values of a type; see ``encode_comparable``."""
+    found, name = scalar(type), parse_type(type)
     match found.stats.value:
-        case "integer":
-            return str(value)
-        case "timestamp":
-            return timestamp_text(value, zone=found.name == "timestamptz")
-        case "date":
-            return date_text(value)
-        case "time":
-            return time_text(value)
-        case "text":
-            # The reference implementation stores no bound with a NUL, and PostgreSQL could not.
-            return None if "\0" in value else str(value)
-        case "float":
-            # The shortest decimal that reads back as the same float; of 32 bits DuckDB may print a longer one.
-            if found.name == "float32" and math.isfinite(value):
-                for digits in range(1, 10):
-                    short = float(f"{value:.{digits}g}")
-                    if _to_float32(short) == value:
-                        return repr(short)
-            return repr(value)
+        case "timestamp" if found.name == "timestamptz":
+            return lambda value: timestamp_text(value, zone=True)
+        case "float" if found.name == "float32":
+            return _float32_text
         case "decimal":
-            name = parse_type(type)
-            text = f"{value:.{name.scale}f}"
             # Without digits before the point DuckDB prints none.
-            return text.replace("0.", ".", 1) if name.precision == name.scale else text
-        case "boolean":
-            return "1" if value else "0"
-        case "blob":
-            return str(value.hex().upper())
-        case "uuid":
-            return str(uuid.UUID(int=value))
-    raise KeyError(type)
+            bare = name.precision == name.scale
+            return lambda value: f"{value:.{name.scale}f}".replace("0.", ".", 1) if bare else f"{value:.{name.scale}f}"
+        case kind:
+            return _ENCODERS[kind]
+
+
+def _float32_text(value: float) -> str:
+    """Return the shortest decimal that reads back as the same float; DuckDB may print a longer one."""
+    if math.isfinite(value):
+        for digits in range(1, 10):
+            short = float(f"{value:.{digits}g}")
+            if _to_float32(short) == value:
+                return repr(short)
+    return repr(value)
+
+
+_ENCODERS: Mapping[str, Callable[[Any], str | None]] = {
+    "integer": str,
+    "timestamp": timestamp_text,
+    "date": date_text,
+    "time": time_text,
+    # The reference implementation stores no bound with a NUL, and PostgreSQL could not.
+    "text": lambda value: None if "\0" in value else str(value),
+    "float": repr,
+    "boolean": lambda value: "1" if value else "0",
+    "blob": lambda value: value.hex().upper(),
+    "uuid": lambda value: str(uuid.UUID(int=value)),
+}
 
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,40}")
@@ -151,7 +166,7 @@ def decode(text: str | None, type: str) -> Comparable | None:
     if text is None or type in NESTED:
         return None
     try:
-        match scalar(type).stats.value:
+        match kind_of(type):
             case "integer":
                 return int(text) if _INTEGER.fullmatch(text) else None
             case "text":

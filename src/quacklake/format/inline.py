@@ -23,7 +23,7 @@ from typing import Any
 import pyarrow as pa
 
 from quacklake.errors import CatalogError, ConstraintError
-from quacklake.format.bounds import encode_comparable
+from quacklake.format.bounds import encoder
 from quacklake.format.names import fold
 from quacklake.format.schema import Column, TableSchema, rebuilt
 from quacklake.format.types import from_physical, parse_type
@@ -106,12 +106,9 @@ def encode(array: pa.Array | pa.ChunkedArray, column: Column, database: str) -> 
         array = array.cast(pa.string())
     elif base in _TEMPORAL:
         # as integers of their own unit, because Python's datetime cannot hold them all
-        unit, bits = getattr(array.type, "unit", "D"), array.type.bit_width
+        unit, bits, text = getattr(array.type, "unit", "D"), array.type.bit_width, encoder(column.type)
         ticks = array.cast(pa.int32() if bits == 32 else pa.int64()).to_pylist()
-        return [
-            None if tick is None else encode_comparable(from_physical(tick, unit, bits=bits), column.type)
-            for tick in ticks
-        ]
+        return [None if tick is None else text(from_physical(tick, unit, bits=bits)) for tick in ticks]
     write = _WRITTEN.get((base, database)) or _SIMPLE.get(base)
     if write is None and base not in _AS_IS:
         return None

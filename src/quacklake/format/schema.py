@@ -62,6 +62,8 @@ class Column:
     @property
     def travels_as_text(self) -> bool:
         """True when Arrow has no type for the values, or one that loses a part of them."""
+        if not self.children:
+            return self.type in _TEXT_IN_ARROW
         return any(leaf.type in _TEXT_IN_ARROW for leaf in self.leaves())
 
     def duckdb_type(self) -> str:
@@ -106,6 +108,16 @@ class TableSchema:
     """The columns of a table at one snapshot, in order."""
 
     columns: tuple[Column, ...]
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self.columns)
+
+    def __hash__(self) -> int:
+        return self._hash  # a schema is part of many keys, and met with every change of its table
+
+    def __reduce__(self) -> tuple[type[TableSchema], tuple[tuple[Column, ...]]]:
+        return TableSchema, (self.columns,)  # in another process, the same texts have other hashes
 
     @cached_property
     def names(self) -> tuple[str, ...]:

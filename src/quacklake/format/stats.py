@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quacklake.errors import ConstraintError
-from quacklake.format.bounds import Comparable, comparable, decode, encode_comparable, shorten
+from quacklake.format.bounds import Comparable, comparable, decode, encode_comparable, encoder, kind_of, shorten
 from quacklake.format.extras import extent, merge_extra, merge_fields
 from quacklake.format.schema import Column
 from quacklake.format.types import DAY, NANOS, NESTED, StatsKind, from_physical, scalar
@@ -74,28 +74,31 @@ def of_array(array: pa.Array | pa.ChunkedArray, column: Column, missing: int = 0
 
 def _leaf(array: Any, column: Column, missing: int) -> ColumnStats:
     type = column.type
-    kind = scalar(type).stats
+    kind, measure = _measured(type)
     if isinstance(array, pa.ChunkedArray) and array.num_chunks == 1:
         array = array.chunk(0)
     nulls = array.null_count
     values = len(array) - nulls
     low = high = extra = None
-    has_nan = False if kind is StatsKind.FLOAT else None
-    if kind is StatsKind.GEOMETRY:
+    has_nan = False if kind is _FLOAT else None
+    if kind is _GEOMETRY:
         extra = extent(_unwrapped(array).to_pylist())
-    elif values and (measure := _MEASURES.get(kind)) is not None:
+    elif values and measure is not None:
         low, high, has_nan = measure(_unwrapped(array), type)
     (low_text, low_exact), (high_text, high_exact) = _end(low, type, upper=False), _end(high, type, upper=True)
-    counts = (None, values, nulls + missing)
-    return ColumnStats(column.id, *counts, low_text, high_text, has_nan, extra, low_exact, high_exact)
+    return ColumnStats(
+        column.id, None, values, nulls + missing, low_text, high_text, has_nan, extra, low_exact, high_exact
+    )
 
 
 def _end(value: Comparable | None, type: str, *, upper: bool) -> tuple[str | None, bool | None]:
     """Return the text of a bound, cut if it is long, and whether it is exact."""
     if value is None:
         return None, None
+    if not isinstance(value, str | bytes):
+        return encoder(type)(value), True
     short = shorten(value, upper=upper)
-    return None if short is None else encode_comparable(short, type), short == value
+    return None if short is None else encoder(type)(short), short == value
 
 
 _Extremes = tuple[Comparable | None, Comparable | None, bool | None]
@@ -104,6 +107,8 @@ _Extremes = tuple[Comparable | None, Comparable | None, bool | None]
 def _plain(array: Any, type: str) -> _Extremes:
     """Return the bounds of values whose Python form compares as they do."""
     low, high = _min_max(array)
+    if _OWN.get(array.type.id) == kind_of(type):
+        return low, high, None
     return comparable(low, type), comparable(high, type), None
 
 
@@ -139,6 +144,15 @@ def _temporal(array: Any, type: str) -> _Extremes:
     integers = _INT32 if bits == 32 else _INT64
     low, high = _min_max(array.view(integers) if isinstance(array, pa.Array) else array.cast(integers))
     return from_physical(low, unit, bits=bits), from_physical(high, unit, bits=bits), None
+
+
+_OWN: Mapping[int, str] = {
+    pa.bool_().id: "boolean",
+    **dict.fromkeys((pa.int32().id, pa.int64().id), "integer"),
+    pa.string().id: "text",
+    pa.binary().id: "blob",
+}
+"""Arrow types whose Python values are the bounds of a kind of column as they are."""
 
 
 _INT32, _INT64 = pa.int32(), pa.int64()
@@ -183,12 +197,20 @@ def _min_max(array: Any) -> tuple[Any, Any]:
     return result["min"].as_py(), result["max"].as_py()
 
 
+_FLOAT, _GEOMETRY, _VARIANT = StatsKind.FLOAT, StatsKind.GEOMETRY, StatsKind.VARIANT
 _MEASURES: Mapping[StatsKind, Callable[[Any, str], _Extremes]] = {
     **dict.fromkeys((StatsKind.BOOLEAN, StatsKind.INTEGER, StatsKind.DECIMAL, StatsKind.TEXT, StatsKind.BLOB), _plain),
     StatsKind.UUID: _uuids,
     StatsKind.FLOAT: _floats,
     **dict.fromkeys((StatsKind.DATE, StatsKind.TIME, StatsKind.TIMESTAMP), _temporal),
 }
+
+
+@lru_cache(maxsize=1024)
+def _measured(type: str) -> tuple[StatsKind, Callable[[Any, str], _Extremes] | None]:
+    """Return the kind of a type, and what finds the bounds of its values."""
+    kind = scalar(type).stats
+    return kind, _MEASURES.get(kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,45 +268,50 @@ def merge(old: TableColumnStats | None, new: ColumnStats, type: str, *, first: b
     low, high, extra = old.min, old.max, old.extra
     low_exact, high_exact = old.min_exact, old.max_exact
     if new.value_count != 0 or new.min is not None or new.max is not None:
-        low = _outer(old.min, new.min, type, upper=False)
-        high = _outer(old.max, new.max, type, upper=True)
-        low_exact = _exactness(low, (old.min, old.min_exact), (new.min, new.min_exact), type=type)
-        high_exact = _exactness(high, (old.max, old.max_exact), (new.max, new.max_exact), type=type)
-        if _kind(type) is StatsKind.GEOMETRY:
-            extra = merge_extra(old.extra, new.extra)
-        else:
-            extra = merge_fields(old.extra, new.extra, _outer) if _kind(type) is StatsKind.VARIANT else None
+        low, low_exact = _wider((old.min, old.min_exact), (new.min, new.min_exact), type, upper=False)
+        high, high_exact = _wider((old.max, old.max_exact), (new.max, new.max_exact), type, upper=True)
+        extra = _merged_extra(old.extra, new.extra, type)
     has_null, has_nan = _either(old.contains_null, has_null), _either(old.contains_nan, new.contains_nan)
     return TableColumnStats(new.column_id, has_null, has_nan, low, high, extra, low_exact, high_exact)
 
 
-def _exactness(text: str | None, *bounds: tuple[str | None, bool | None], type: str) -> bool | None:
-    """Return whether the winning bound is exact: of two that are equal both must be."""
-    if text is None:
-        return None
-    value = _decoded(text, type)
-    flags = [exact for bound, exact in bounds if bound is not None and _decoded(bound, type) == value]
-    return bool(flags) and all(flags)
+_Bound = tuple[str | None, bool | None]
+
+
+def _wider(old: _Bound, new: _Bound, type: str, *, upper: bool) -> _Bound:
+    """Return the wider of two bounds, in the documented encoding, and whether it is exact: of equal ones both must."""
+    if old[0] is None or new[0] is None:
+        return None, None
+    one, two = _decoded(old[0], type), _decoded(new[0], type)
+    if one is None or two is None:
+        return None, None
+    # Two bounds of one type are always of one Python type.
+    wins = (two > one) if upper else (two < one)  # type: ignore[operator]
+    text = _documented(new[0] if wins else old[0], type)
+    exact = new[1] if wins else old[1] and (new[1] or one != two)
+    return text, None if text is None else bool(exact)
+
+
+def _merged_extra(old: str | None, new: str | None, type: str) -> str | None:
+    """Return the statistics of a type that has others than bounds."""
+    kind = _kind(type)
+    if kind is _GEOMETRY:
+        return merge_extra(old, new)
+    return merge_fields(old, new, _outer) if kind is _VARIANT else None
 
 
 def _either(one: bool | None, two: bool | None) -> bool | None:
     return None if one is None or two is None else one or two
 
 
+@lru_cache(maxsize=1024)
 def _kind(type: str) -> StatsKind:
     return StatsKind.NONE if type in NESTED else scalar(type).stats
 
 
 def _outer(old: str | None, new: str | None, type: str, *, upper: bool) -> str | None:
     """Return the wider of two bounds, in the documented encoding."""
-    if old is None or new is None:
-        return None
-    one, two = _decoded(old, type), _decoded(new, type)
-    if one is None or two is None:
-        return None
-    # Two bounds of one type are always of one Python type.
-    wins = (two > one) if upper else (two < one)  # type: ignore[operator]
-    return _documented(new if wins else old, type)
+    return _wider((old, None), (new, None), type, upper=upper)[0]
 
 
 # The bounds of a table are met again with every commit.
@@ -348,6 +375,14 @@ def _range(arrow: pa.DataType) -> _Range | None:
     return _DURATIONS.get(arrow.unit) if pa.types.is_duration(arrow) else None
 
 
+_ALL_VALUES = {
+    *(type_.id for type_ in (pa.bool_(), pa.float32(), pa.float64(), pa.string(), pa.large_string(), pa.binary())),
+    *(type_.id for type_ in (pa.int8(), pa.int16(), pa.int32(), pa.int64())),
+    *(type_.id for type_ in (pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64())),
+}
+"""The most common of the Arrow types for which ``needs_check`` is False."""
+
+
 def needs_check(arrow: pa.DataType) -> bool:
     """Return True when values of an Arrow type, or inside of it, may be none of a column."""
     if isinstance(arrow, pa.DictionaryType | pa.RunEndEncodedType):
@@ -363,14 +398,15 @@ def needs_check(arrow: pa.DataType) -> bool:
 
 def check_values(rows: pa.Table | pa.RecordBatch, *, exact: bool = True) -> None:
     """Raise ``ConstraintError`` for a value that its column cannot store; without ``exact`` it may lose digits."""
-    for field, column in zip(rows.schema, rows.columns, strict=True):
-        if needs_check(field.type):
+    for index, arrow in enumerate(rows.schema.types):
+        if arrow.id not in _ALL_VALUES and needs_check(arrow):
+            name, column = rows.schema.field(index).name, rows.column(index)
             for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
-                for leaf in _leaves(chunk, field.name):
+                for leaf in _leaves(chunk, name):
                     if leaf.type != pa.month_day_nano_interval():
-                        _check_integers(leaf, field.name, exact=exact)
+                        _check_integers(leaf, name, exact=exact)
                     elif exact:
-                        _check_intervals(leaf, field.name)
+                        _check_intervals(leaf, name)
 
 
 def _leaves(array: Any, name: str) -> Iterator[Any]:
@@ -402,9 +438,9 @@ def _check_integers(array: Any, name: str, *, exact: bool) -> None:
     allowed = _range(array.type)
     if allowed is None or array.null_count == len(array):
         return
-    numbers = array.view(pa.int32() if array.type.bit_width == 32 else pa.int64())
-    ends = pc.min_max(numbers)
-    if ends["min"].as_py() < allowed.low or ends["max"].as_py() > allowed.high:
+    numbers = array.view(_INT32 if array.type.bit_width == 32 else _INT64)
+    low, high = _min_max(numbers)
+    if low < allowed.low or high > allowed.high:
         outside = pc.or_(pc.less(numbers, allowed.low), pc.greater(numbers, allowed.high))
         found = array.view(numbers.type).filter(outside)
         if allowed.infinity is not None:

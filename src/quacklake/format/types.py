@@ -287,6 +287,9 @@ INFINITY = 1 << 127
 """Later than every date; its negative is earlier than every date."""
 
 _EPOCH = dt.date(1970, 1, 1).toordinal()
+_EPOCH_TIME = dt.datetime(1970, 1, 1)
+_MICROS = tuple((end - _EPOCH_TIME) // dt.timedelta(microseconds=1) for end in (dt.datetime.min, dt.datetime.max))
+"""The microseconds that the standard library's times reach, from the year 1 to the end of 9999."""
 _PHYSICAL_INFINITY = {32: (1 << 31) - 1, 64: (1 << 63) - 1}
 _TEMPORAL = re.compile(
     r"(?P<year>\d{1,7})-(?P<month>\d{1,2})-(?P<day>\d{1,2})(?P<bc> \(BC\))?"
@@ -362,7 +365,12 @@ def timestamp_text(value: int, *, zone: bool = False) -> str:
     """Return DuckDB's text of a timestamp given as nanoseconds; ``zone`` appends ``+00``."""
     if abs(value) == INFINITY:
         return "infinity" if value > 0 else "-infinity"
-    text = f"{date_text(value)} {time_text(value % DAY)}"
+    micros, rest = divmod(value, 1_000)
+    if _MICROS[0] <= micros <= _MICROS[1] and not rest:  # the same, by the standard library's own clock
+        text = str(_EPOCH_TIME + dt.timedelta(microseconds=micros))
+        text = text.rstrip("0") if "." in text else text
+    else:
+        text = f"{date_text(value)} {time_text(value % DAY)}"
     return f"{text}+00" if zone else text
 
 

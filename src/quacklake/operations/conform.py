@@ -245,11 +245,12 @@ def _quick(rows: pa.Table, matches: Sequence[Match]) -> pa.Table | None:
     """Like ``to_table``, but without an engine, for rows that need only Arrow casts; else None."""
     arrays: list[pa.ChunkedArray] = []
     names: list[str] = []
+    same = True
     for found in matches:
         column = found.column
         if found.source is None or column.nested or column.type in _CHECKED:
             return None
-        array = rows.column(found.source)
+        array = given = rows.column(found.source)
         wanted = column.arrow_type()
         if array.type != wanted:
             try:
@@ -264,7 +265,8 @@ def _quick(rows: pa.Table, matches: Sequence[Match]) -> pa.Table | None:
             raise ConstraintError(f'NOT NULL constraint failed: NULL in the NOT NULL column "{column.name}"')
         arrays.append(array)
         names.append(column.name)
-    return pa.Table.from_arrays(arrays, names=names)
+        same = same and array is given
+    return rows if same and names == rows.schema.names else pa.Table.from_arrays(arrays, names=names)
 
 
 def encoded_insert(
@@ -275,11 +277,11 @@ def encoded_insert(
     columns: list[list[Any] | None] = []
     stats: list[ColumnStats] = []
     for index, column in enumerate(table.schema.columns):
-        wanted, given = column.arrow_field().type, rows.schema.field(index)
-        if not column.travels_as_text and "tz=" in str(given.type) and given.type != wanted:
+        array, wanted = rows.column(index), column.arrow_type()
+        if array.type != wanted and not column.travels_as_text and "tz=" in str(array.type):
             # inlined times are in UTC, and DuckDB returns them in the time zone of the session
-            rows = rows.set_column(index, given.with_type(wanted), rows.column(index).cast(wanted))
-        array = rows.column(index)
+            rows = rows.set_column(index, rows.schema.field(index).with_type(wanted), array.cast(wanted))
+            array = rows.column(index)
         columns.append(inline.encode(array, column, database))
         if column.nested and column.travels_as_text:
             stats.extend(ColumnStats(leaf.id) for leaf in column.leaves())

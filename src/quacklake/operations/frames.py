@@ -24,10 +24,18 @@ __all__ = ["Input", "Source", "to_source"]
 
 
 _PRECISION = 38
+_READABLE = {
+    *(type_.id for type_ in (pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64())),
+    *(type_.id for type_ in (pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64(), pa.date32(), pa.timestamp("us"))),
+    *(type_.id for type_ in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())),
+}
+"""The most common of the Arrow types that stay as they are."""
 
 
 def readable_schema(schema: pa.Schema) -> pa.Schema:
     """Return the schema with types that DuckDB can read; unchanged if it reads all. Raises ``SchemaMismatchError``."""
+    if all(type_.id in _READABLE for type_ in schema.types):
+        return schema
     fields = [field.with_type(_type(field.type, field.name)) for field in schema]
     return schema if fields == list(schema) else pa.schema(fields, schema.metadata)
 

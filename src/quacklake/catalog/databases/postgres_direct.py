@@ -189,17 +189,17 @@ class _Blocks(io.RawIOBase):
 
     def at_end(self) -> bool:
         """Return whether nothing is left; reads ahead one block."""
-        while not self._rest:
-            block = next(self._blocks, None)
-            if block is None:
-                return True
-            self._rest = bytes(block)
-        return False
+        if not self._rest:
+            self._rest = next((bytes(block) for block in self._blocks if block), b"")
+        return not self._rest
 
     def readinto(self, buffer: Any) -> int:
-        if self.at_end():
-            return 0
-        size = min(len(buffer), len(self._rest))
-        buffer[:size] = self._rest[:size]
-        self._rest = self._rest[size:]
-        return size
+        # the driver gives every row as a block: a call for each would take most of the time
+        blocks, size, wanted = [self._rest], len(self._rest), len(buffer)
+        while size < wanted and (block := next(self._blocks, None)) is not None:
+            blocks.append(block)
+            size += len(block)
+        whole = b"".join(blocks)
+        buffer[: min(size, wanted)] = whole[:wanted]
+        self._rest = whole[wanted:]
+        return min(size, wanted)
