@@ -7,6 +7,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from quacklake.catalog.databases.database import PreparedSelect
 from quacklake.catalog.reading.reader import Reader
 from quacklake.catalog.tables import readable_time
 from quacklake.catalog.writing.writer import Writer
@@ -151,15 +152,23 @@ def known_streams(reader: Reader, names: Sequence[str]) -> dict[str, StreamMark]
     table = _table(reader, "streams")
     if table is None or not names:
         return {}
-    columns = [table.c[column] for column in StreamMark.__slots__]
-    rows = reader.run("streams_of", sa.select(*columns).where(table.c.name.in_(list(names))))
+
+    def build() -> sa.Select[Any]:
+        columns = [table.c[column] for column in StreamMark.__slots__]
+        return sa.select(*columns).where(reader.backend.among(table.c.name, "names"))
+
+    question = PreparedSelect(reader.cached("streams_of", build), {"names": list(names)}, fresh=True)
+    with reader.step("streams_of"):
+        rows = reader.backend.ask(reader.connection, question)
     return {row[0]: StreamMark(*row) for row in rows}
 
 
 def add_streams(writer: Writer, marks: Sequence[StreamMark]) -> None:
     """Write marks of names that have none."""
-    values = [{column: getattr(mark, column) for column in StreamMark.__slots__} for mark in marks]
-    writer.run("insert_streams", sa.insert(needed(writer, "streams")), values)
+    table, few = needed(writer, "streams"), writer.backend.batch_rows
+    rows = [[getattr(mark, column) for column in StreamMark.__slots__] for mark in marks]
+    for start in range(0, len(rows), few):  # as many as may travel with other statements
+        writer.insert_many("insert_streams", table, StreamMark.__slots__, rows[start : start + few])
 
 
 def expire_streams(writer: Writer, prefix: str, before: int) -> int:

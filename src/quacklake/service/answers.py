@@ -24,22 +24,26 @@ __all__ = ["Departure", "RowAnswer", "awaited"]
 
 _log = logging.getLogger("quacklake.service")
 T = TypeVar("T")
+_WHOLE = 1 << 16
+"""Bytes of an answer below which it is made before it is sent, as one piece."""
+_AGAIN = 0.05
+"""Seconds between two tries to stop the work for a client that has gone."""
 
 
 class Departure:
-    """Notices that the client of a request has gone, and then calls ``gone`` once, if that is set."""
+    """Notices that the client of a request has gone, and then calls ``gone`` until that returns True."""
 
     def __init__(self, request: Request) -> None:
         self.happened = False
-        self.gone: Callable[[], object] | None = None
+        self.gone: Callable[[], bool] | None = None
         self._task = asyncio.create_task(self._watch(request))
 
     async def _watch(self, request: Request) -> None:
         while (await request.receive())["type"] != "http.disconnect":
             pass
         self.happened = True
-        if self.gone is not None:
-            await asyncio.to_thread(self.gone)
+        while self.gone is not None and not await asyncio.to_thread(self.gone):
+            await asyncio.sleep(_AGAIN)  # the work has not begun, or is between two steps
 
     async def unless(self, waiting: Awaitable[T]) -> T:
         """Return what is awaited. Raises ``CancelledError`` when the client goes first."""
@@ -94,46 +98,71 @@ class RowAnswer(Response):
         del self.headers["content-length"]
         self._executor = executor
         self._pieces: Iterator[bytes] = encoded(rows, format)
-        self._done = done
+        self._done: Callable[[], object] | None = done
         self._departure = departure
         self._accept_encoding = accept_encoding
         self._seconds = seconds
-        self._first: bytes | None = None
+        self._ready: list[bytes] = []
+        self._whole = False
 
-    async def begin(self) -> RowAnswer:
-        """Make the first piece, so that what fails early is answered as a problem."""
+    def start(self) -> None:
+        """Make the first pieces, so that what fails early is answered as a problem; call it in a thread.
 
-        def work() -> tuple[Iterator[bytes], str | None, bytes | None]:
-            pieces, codec = compressed(self._pieces, self._accept_encoding)
-            return pieces, codec, next(pieces, None)
-
+        A small answer is made whole here, and nothing is held for it any longer. When this fails, ``done`` is called.
+        """
         try:
-            self._pieces, codec, self._first = await awaited(self._executor, work)
+            pieces, codec = compressed(self._pieces, self._accept_encoding)
+            size = 0
+            for piece in pieces:
+                self._ready.append(piece)
+                size += len(piece)
+                if size >= _WHOLE:
+                    break
+            else:
+                self._whole = True
+                self._finish()
         except BaseException:
-            await self._end()
+            self._finish()
             raise
+        self._pieces = pieces
         if codec is not None:
             self.headers["content-encoding"] = codec
         self.headers["vary"] = "Accept, Accept-Encoding, Authorization"
+        if self._whole:
+            self._ready = [b"".join(self._ready)]
+            self.headers["content-length"] = str(size)
+
+    async def begin(self) -> RowAnswer:
+        """Make the first pieces in a thread."""
+        try:
+            await awaited(self._executor, self.start)
+        except BaseException:
+            await self._end()
+            raise
         return self
+
+    def _finish(self) -> None:
+        done, self._done = self._done, None
+        if done is not None:
+            done()
 
     async def _end(self) -> None:
         if self._departure is not None:
             await self._departure.end()
-        await awaited(self._executor, self._done)
+        if self._done is not None:
+            await awaited(self._executor, self._finish)
+
+    async def _send(self, send: Send, piece: bytes, *, more: bool) -> None:
+        async with asyncio.timeout(self._seconds):
+            await send({"type": "http.response.body", "body": piece, "more_body": more})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-            piece = self._first
-            while piece is not None and not (self._departure is not None and self._departure.happened):
-                following = asyncio.ensure_future(awaited(self._executor, next, self._pieces, None))
-                try:
-                    async with asyncio.timeout(self._seconds):
-                        await send({"type": "http.response.body", "body": piece, "more_body": True})
-                finally:
-                    piece = await following
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            if self._whole:
+                await self._send(send, self._ready[0], more=False)
+            else:
+                await self._stream(send)
         except TimeoutError:
             _log.info("request %s: the client stopped reading", scope.get("request_id"))
             if (abort := scope.get("extensions", {}).get(ABORT)) is not None:
@@ -143,3 +172,17 @@ class RowAnswer(Response):
             _log.warning("request %s failed while it was answered: %s", scope.get("request_id"), error.code)
         finally:
             await self._end()
+
+    async def _stream(self, send: Send) -> None:
+        """Send the pieces; the next one is made while one is sent."""
+        (*first, piece), self._ready = self._ready, []
+        for each in first:
+            await self._send(send, each, more=True)
+        following: bytes | None = piece
+        while following is not None and not (self._departure is not None and self._departure.happened):
+            making = asyncio.ensure_future(awaited(self._executor, next, self._pieces, None))
+            try:
+                await self._send(send, following, more=True)
+            finally:
+                following = await making
+        await self._send(send, b"", more=False)

@@ -39,7 +39,18 @@ from quacklake.service.tracing import Tracing
 __all__ = ["API", "create_app"]
 
 API = "/api/v1"
-_MODULES = (care, catalog, layout, changes, sql, writes, work, views, pipelines, pond)
+_MODULES = (
+    sql,
+    writes,
+    care,
+    catalog,
+    layout,
+    changes,
+    work,
+    views,
+    pipelines,
+    pond,
+)  # the busiest first: it is searched
 _ABOUT = """Read and change a lake over HTTP.
 
 Every request carries `Authorization: Bearer <token>`. An error is `application/problem+json` with a stable `code`, a

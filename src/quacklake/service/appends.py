@@ -10,7 +10,7 @@ import asyncio
 import queue
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -32,7 +32,7 @@ from quacklake.format.schema import TableSchema
 from quacklake.lake.lake import LakeTransaction
 from quacklake.operations.handles import TransactionHandle
 from quacklake.operations.reference import TableRef
-from quacklake.service.bodies import rows_of
+from quacklake.service.bodies import PlainRows, joined, plain_rows, rows_of
 from quacklake.service.idempotency import ForgetKeys, Key, known_answers
 from quacklake.service.problems import TooBusyError
 from quacklake.service.settings import ServiceSettings
@@ -57,7 +57,10 @@ class Append:
     format: str
     key: Key | None
     answer: asyncio.Future[dict[str, Any]]
+    count: int = 0
+    """The number of rows, once they were read."""
     _rows: tuple[TableSchema, pa.Table] | None = None
+    _plain: tuple[TableSchema, PlainRows | None] | None = None
     _outcome: dict[str, Any] | BaseException | None = None
     _followers: list[Append] = field(default_factory=list)
 
@@ -65,12 +68,16 @@ class Append:
         """Return the rows for a table with these columns."""
         if self._rows is None or self._rows[0] != schema:
             self._rows = (schema, rows_of(self.body, self.format, schema, settings))
+            self.count = self._rows[1].num_rows
         return self._rows[1]
 
-    @property
-    def count(self) -> int:
-        """The number of rows, once they were read."""
-        return 0 if self._rows is None else self._rows[1].num_rows
+    def plain(self, schema: TableSchema, settings: ServiceSettings) -> PlainRows | None:
+        """Return the rows if they can become columns together with those of others."""
+        if self._rows is not None:
+            return None
+        if self._plain is None or self._plain[0] != schema:
+            self._plain = (schema, plain_rows(self.body, self.format, schema, settings))
+        return self._plain[1]
 
     @property
     def waits(self) -> bool:
@@ -297,12 +304,49 @@ class _Committer:
     ) -> list[tuple[str, pa.Table, list[Append]]]:
         """Return the rows for each table together with the appends that they are of; rows that differ are apart."""
         tables: dict[str, TableInfo] = {}
-        parts: dict[tuple[str, pa.Schema], list[tuple[Append, pa.Table]]] = {}
+        alike: dict[tuple[str, tuple[str, ...]], list[tuple[Append, PlainRows]]] = {}
+        others: list[Append] = []
         for each in group:
             try:
                 if each.table not in tables:
                     ref = TableRef.parse(each.table)
                     tables[each.table] = tx.find_table(ref.schema, ref.name)
+            except QuacklakeError:
+                refused.append(each)
+                continue
+            plain = each.plain(tables[each.table].schema, self._settings)
+            if plain is None:
+                others.append(each)
+            else:
+                alike.setdefault((each.table, plain.names), []).append((each, plain))
+        found = []
+        for (table, _), members in alike.items():
+            rows = self._together(tables[table], [plain for _, plain in members])
+            if rows is None:
+                others += [each for each, _ in members]
+                continue
+            for each, plain in members:
+                each.count = len(plain.rows)
+            found.append((table, rows, [each for each, _ in members]))
+        return found + self._apart(tables, others, refused)
+
+    def _together(self, table: TableInfo, parts: Sequence[PlainRows]) -> pa.Table | None:
+        """Return rows with the same names as one table; None when some of them are not for this table."""
+        rows = joined(parts, table.schema, self._settings)
+        if rows is not None:
+            try:
+                self._lake.handle.context.match(rows.schema, table)
+            except QuacklakeError:
+                return None
+        return rows
+
+    def _apart(
+        self, tables: Mapping[str, TableInfo], appends: Sequence[Append], refused: list[Append]
+    ) -> list[tuple[str, pa.Table, list[Append]]]:
+        """Return the rows of appends that are read one by one."""
+        parts: dict[tuple[str, pa.Schema], list[tuple[Append, pa.Table]]] = {}
+        for each in appends:
+            try:
                 rows = each.rows(tables[each.table].schema, self._settings)
                 if (each.table, rows.schema) not in parts:
                     self._lake.handle.context.match(rows.schema, tables[each.table])

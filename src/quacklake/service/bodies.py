@@ -6,7 +6,8 @@ import io
 import json
 import tempfile
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from quacklake.service.encoding import ARROW, CSV, JSON, NDJSON, PARQUET
 from quacklake.service.expansion import check_ipc, check_parquet, too_large, unpacked_size
 from quacklake.service.settings import ServiceSettings
 
-__all__ = ["BODY_FORMATS", "body_format", "rows_of", "unpacked"]
+__all__ = ["BODY_FORMATS", "PlainRows", "body_format", "joined", "plain_rows", "rows_of", "unpacked"]
 
 _ARROW_FILE = "application/vnd.apache.arrow.file"
 BODY_FORMATS = (JSON, NDJSON, CSV, ARROW, _ARROW_FILE, PARQUET)
@@ -31,6 +32,8 @@ _NULL = 16
 """The most bytes of a NULL in memory."""
 _FEW = 1 << 20
 """Bytes of JSON that are parsed at once, in this process."""
+_TINY = 1 << 14
+"""Bytes of JSON whose rows become columns together with those of other bodies."""
 
 
 def body_format(content_type: str | None) -> str:
@@ -135,8 +138,8 @@ def _parquet(body: bytes, settings: ServiceSettings) -> Iterable[pa.RecordBatch]
     yield from file.iter_batches(8_192)
 
 
-def _json(body: bytes, format: str, wanted: TableSchema, settings: ServiceSettings) -> pa.Table | None:
-    """Return the rows of a little JSON; None for values that only DuckDB converts."""
+def _objects(body: bytes, format: str, settings: ServiceSettings) -> list[dict[str, Any]]:
+    """Return the rows of a little JSON. Raises ``InputError``."""
     try:
         found: Any = (
             json.loads(body) if format == JSON else [json.loads(line) for line in body.splitlines() if line.strip()]
@@ -148,25 +151,72 @@ def _json(body: bytes, format: str, wanted: TableSchema, settings: ServiceSettin
     if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
         raise InputError("the body is not a list of objects", hint='[{"id": 1, "name": "a"}]')
     _check_rows(len(found), settings)
+    return found
+
+
+def _json(body: bytes, format: str, wanted: TableSchema, settings: ServiceSettings) -> pa.Table | None:
+    """Return the rows of a little JSON; None for values that only DuckDB converts."""
+    found = _objects(body, format, settings)
     # one more than there are columns cannot fit: every further one would cost as much as all rows
     names = list(dict.fromkeys(name for row in found for name in row))[: len(wanted.columns) + 1]
+    if not names:
+        return pa.Table.from_batches([_none(wanted.to_arrow())]) if not found else None
+    return _columns(found, names, wanted, settings)
+
+
+def _columns(
+    rows: list[dict[str, Any]], names: Sequence[str], wanted: TableSchema, settings: ServiceSettings
+) -> pa.Table | None:
+    """Return rows as columns of the types of a table; None for values that only DuckDB converts."""
     known = {column.name: column for column in wanted.columns}
     folded = {name.lower(): name for name in known}
-    arrays, titles, size = [], [], 0
+    arrays, size = [], 0
     for name in names:
-        values = [row.get(name) for row in found]
+        values = [row.get(name) for row in rows]
         column = known.get(name) or known.get(folded.get(name.lower(), ""))
         array = _array(values, None if column is None else column.arrow_type())
         if array is None:
             return None
         arrays.append(array)
-        titles.append(name)
         size += array.nbytes
         if size > settings.max_unpacked:
             raise too_large()
-    if not arrays:
-        return pa.Table.from_batches([_none(wanted.to_arrow())]) if not found else None
-    return _filled(pa.Table.from_arrays(arrays, names=titles), wanted, settings)
+    return _filled(pa.Table.from_arrays(arrays, names=list(names)), wanted, settings)
+
+
+@dataclass(frozen=True, slots=True)
+class PlainRows:
+    """Rows of a little JSON that all have the same names, which are columns of their table."""
+
+    names: tuple[str, ...]
+    rows: list[dict[str, Any]]
+
+
+def plain_rows(body: bytes, format: str, wanted: TableSchema, settings: ServiceSettings) -> PlainRows | None:
+    """Return the rows of a small body if those of several can be read as one; None for any other."""
+    if format not in (JSON, NDJSON) or len(body) > _TINY:
+        return None
+    try:
+        rows = _objects(body, format, settings)
+    except (InputError, ResultTooLargeError, RecursionError):
+        return None  # told when it is read by itself
+    names = tuple(rows[0]) if rows else ()
+    known = {column.name for column in wanted.columns}
+    if not names or not known.issuperset(names) or not all(row.keys() == rows[0].keys() for row in rows):
+        return None
+    is_small = len(rows) * len(known) * _NULL + len(body) * _NULL <= min(_FEW, settings.max_unpacked)
+    return PlainRows(names, rows) if is_small else None
+
+
+def joined(parts: Sequence[PlainRows], wanted: TableSchema, settings: ServiceSettings) -> pa.Table | None:
+    """Return the rows of bodies with the same names; None if a value of one is not as it should be.
+
+    Each value becomes what it becomes when its body is read by itself.
+    """
+    try:
+        return _columns([row for part in parts for row in part.rows], parts[0].names, wanted, settings)
+    except (QuacklakeError, pa.ArrowException):
+        return None
 
 
 def _filled(rows: pa.Table, wanted: TableSchema, settings: ServiceSettings) -> pa.Table:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import json
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ import zstandard
 from quacklake.duckdb_versions import Connection, connect, first_row
 from quacklake.errors import InputError
 from quacklake.format.names import literal, quote
+from quacklake.service.json_rows import few_objects
 
 __all__ = ["ARROW", "CSV", "FORMATS", "JSON", "NDJSON", "PARQUET", "Rows", "chosen", "compressed", "encoded"]
 
@@ -195,17 +196,42 @@ def _objects(rows: Rows, separator: str) -> Iterator[tuple[bytes, int]]:
             pass
         return
     names = _unique(rows.schema.names)
-    pairs = ", ".join(
-        f"{literal(name)}, {_plain(f'c{index}', field.type)}"
-        for index, (name, field) in enumerate(zip(names, rows.schema, strict=True))
-    )
-    question = f"SELECT string_agg(CAST(json_object({pairs}) AS VARCHAR), {literal(separator)}) FROM ql_rows"
-    with _connection() as connection:
+    asked: _Asked | None = None
+    try:
         for batch in rows.batches:
-            if batch.num_rows:
-                found = first_row(connection.register("ql_rows", _numbered(batch)), question)
-                assert found is not None
-                yield found[0].encode(), batch.num_rows
+            if not batch.num_rows:
+                continue
+            few = few_objects(batch, names)
+            if few is None:
+                asked = asked or _Asked(rows.schema, names, separator)
+                yield asked.text(batch).encode(), batch.num_rows
+            else:
+                yield separator.join(few).encode(), batch.num_rows
+    finally:
+        if asked is not None:
+            asked.close()
+
+
+class _Asked:
+    """Lets DuckDB make the objects of batches."""
+
+    def __init__(self, schema: pa.Schema, names: Sequence[str], separator: str) -> None:
+        pairs = ", ".join(
+            f"{literal(name)}, {_plain(f'c{index}', field.type)}"
+            for index, (name, field) in enumerate(zip(names, schema, strict=True))
+        )
+        self._question = f"SELECT string_agg(CAST(json_object({pairs}) AS VARCHAR), {literal(separator)}) FROM ql_rows"
+        self._connection = _connection()
+
+    def text(self, batch: pa.RecordBatch) -> str:
+        """Return the objects of a batch that has rows."""
+        found = first_row(self._connection.register("ql_rows", _numbered(batch)), self._question)
+        assert found is not None
+        return str(found[0])
+
+    def close(self) -> None:
+        """Give back what was taken for it."""
+        self._connection.close()
 
 
 def _csv(rows: Rows) -> Iterator[bytes]:

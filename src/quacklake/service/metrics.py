@@ -49,6 +49,7 @@ class Requests:
         self._seconds = Histogram(
             "quacklake_http_seconds", "Seconds of requests", ("route",), buckets=_SECONDS, registry=self.registry
         )
+        self._known: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         self._open = Gauge("quacklake_http_open_requests", "Requests under way", registry=self.registry)
         self.scans = Gauge("quacklake_open_scans", "Statements whose rows are being read", registry=self.registry)
         self.registry.register(_Telemetry())
@@ -66,8 +67,12 @@ class Requests:
         """Count an answer; status 0 is a client that went away."""
         route = route_of(scope)
         method = scope["method"] if scope["method"] in _METHODS else "other"
-        self._count.labels(method, route, str(status)).inc()
-        self._seconds.labels(route).observe(seconds)
+        key = method, route, status
+        found = self._known.get(key)
+        if found is None:  # to look figures up by their labels takes longer than to count
+            found = self._known[key] = self._count.labels(method, route, str(status)), self._seconds.labels(route)
+        found[0].inc()
+        found[1].observe(seconds)
 
     def text(self, lakes: Iterable[Metric] = ()) -> bytes:
         """Return all figures in the text format of Prometheus."""

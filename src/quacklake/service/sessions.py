@@ -63,10 +63,17 @@ class LentSession:
     def __init__(self, session: Session, back: Callable[[Session], None]) -> None:
         self.session = session
         self._back: Callable[[Session], None] | None = back
+        self._lock = threading.Lock()
+
+    def interrupt(self) -> bool:
+        """Stop the statement; False when none runs. What others run in the session after this one goes on."""
+        with self._lock:
+            return self._back is not None and self.session.interrupt()
 
     def give_back(self) -> None:
         """Give the session back; a second time does nothing."""
-        back, self._back = self._back, None
+        with self._lock:
+            back, self._back = self._back, None
         if back is not None:
             back(self.session)
 

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from fastapi import Request
 from starlette.types import Scope
@@ -24,11 +24,8 @@ from quacklake.service.jobs import Jobs
 from quacklake.service.metrics import Requests
 from quacklake.service.problems import TooBusyError
 from quacklake.service.runners import Runners
-from quacklake.service.sessions import SafeSessions
+from quacklake.service.sessions import LentSession, SafeSessions
 from quacklake.service.settings import ServiceSettings
-
-if TYPE_CHECKING:
-    from quacklake.sql.session import Session
 
 __all__ = ["Service", "service_of"]
 
@@ -191,7 +188,7 @@ class Statement:
 
     id: str
     principal: str
-    session: Session
+    lent: LentSession
     began: float
 
 
@@ -228,4 +225,4 @@ class Statements:
             found = self._running.get(id_)
         if found is None or found.principal != principal:
             raise NotFoundError("there is no such statement under way")
-        return found.session.interrupt()
+        return found.lent.interrupt()

@@ -11,12 +11,11 @@ from fastapi import APIRouter, Path, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from quacklake.errors import InputError
+from quacklake.errors import CancelledError, InputError
 from quacklake.service.answers import Departure, RowAnswer
 from quacklake.service.encoding import FORMATS, JSON, Rows, chosen
 from quacklake.service.identity import Identity, Role
 from quacklake.service.problems import request_id_of
-from quacklake.service.sessions import LentSession
 from quacklake.service.state import Service, Statement, service_of
 from quacklake.service.values import LARGEST, LakeName, resolved_version
 from quacklake.sql.result import Result
@@ -84,7 +83,9 @@ async def run_sql(request: Request, body: SqlRequest, lake: LakeName = None) -> 
     service = service_of(request)
     identity = await service.enter(request)
     format = wanted_format(request)
-    version = await service.run(resolved_version, identity.lake, body.version, body.timestamp)
+    version = None
+    if body.version is not None or body.timestamp is not None:
+        version = await service.run(resolved_version, identity.lake, body.version, body.timestamp)
     return await answer_sql(service, request, identity, body.sql, body.parameters, format, version)
 
 
@@ -114,45 +115,63 @@ async def answer_sql(
     except BaseException:
         await departure.end()
         raise
+    asked = _Asked(service, request, identity, departure, version)
     try:
-        lent = await service.run(
-            service.sessions.lend, identity.lake, writes=identity.role >= Role.WRITER, version=version
-        )
+        # one thread does it all: to pass work on takes longer than most of its steps
+        return await service.run(asked.answer, text, parameters, format, headers or {})
     except BaseException:
-        service.end_turn()
         await departure.end()
+        await service.run(asked.done)
         raise
-    statement = Statement(request_id_of(request), identity.principal, lent.session, time.monotonic())
-    service.statements.add(statement)
-    departure.gone = lent.session.interrupt
-    loop = asyncio.get_running_loop()
 
-    def done() -> None:
-        service.statements.remove(statement)
-        lent.give_back()
-        loop.call_soon_threadsafe(service.end_turn)
 
-    try:
-        result = await service.run(_run, lent, text, parameters)
+class _Asked:
+    """A statement that has its turn."""
+
+    def __init__(
+        self, service: Service, request: Request, identity: Identity, departure: Departure, version: int | None
+    ) -> None:
+        self._service = service
+        self._request = request
+        self._identity = identity
+        self._departure = departure
+        self._version = version
+        self._loop = asyncio.get_running_loop()
+        self._statement: Statement | None = None
+        self._ended = False
+
+    def answer(self, text: str, parameters: Any, format: str, headers: dict[str, str]) -> RowAnswer:
+        """Run the statement in a session, and return the answer with its first rows."""
+        service, identity = self._service, self._identity
+        lent = service.sessions.lend(identity.lake, writes=identity.role >= Role.WRITER, version=self._version)
+        self._statement = Statement(request_id_of(self._request), identity.principal, lent, time.monotonic())
+        service.statements.add(self._statement)
+        self._departure.gone = lent.interrupt
+        if self._departure.happened:
+            raise CancelledError("the client has gone")
+        result = lent.session.sql(text, parameters)
         answer = RowAnswer(
             service.executor,
-            _rows(result, version),
+            _rows(result, self._version),
             format,
-            done=done,
-            departure=departure,
-            accept_encoding=request.headers.get("accept-encoding"),
-            headers={**(headers or {}), **_types(result)},
+            done=self.done,
+            departure=self._departure,
+            accept_encoding=self._request.headers.get("accept-encoding"),
+            headers={**headers, **_types(result)},
             seconds=service.settings.stalled_seconds,
         )
-    except BaseException:
-        await departure.end()
-        await service.run(done)
-        raise
-    return await answer.begin()
+        answer.start()
+        return answer
 
-
-def _run(lent: LentSession, text: str, parameters: Any) -> Result:
-    return lent.session.sql(text, parameters)
+    def done(self) -> None:
+        """Give back the session and the turn; a second time does nothing."""
+        if self._ended:
+            return
+        self._ended = True
+        if self._statement is not None:
+            self._service.statements.remove(self._statement)
+            self._statement.lent.give_back()
+        self._loop.call_soon_threadsafe(self._service.end_turn)
 
 
 def _types(result: Result) -> dict[str, str]:
