@@ -74,9 +74,9 @@ async def answer_facts(
 
 
 def _left(identity: Identity) -> str:
-    """Return a text that is another one when snapshots have expired."""
+    """Return a text that is another one when snapshots have expired: none comes back, so their number tells."""
     with identity.lake.handle.context.catalog.read() as reader:
-        return ",".join(str(info.id) for info in reader.snapshots.all())
+        return str(reader.snapshots.count())
 
 
 def etag(request: Request, identity: Identity, snapshot: int, more: str = "") -> str:

@@ -357,6 +357,12 @@ class SnapshotQueries(Queries):
         first: int | None = self._sql.run("first_snapshot_since", statement, {"time": time}).scalar()
         return first
 
+    def count(self) -> int:
+        """Return the number of snapshots that have not expired."""
+        table = self.meta["snapshot"]
+        counted: int = self._sql.run("count_snapshots", sa.select(sa.func.count(table.c.snapshot_id))).scalar_one()
+        return counted
+
     def all(self) -> list[SnapshotInfo]:
         """Return every snapshot with what it changed, oldest first."""
         snapshot, changes = self.meta["snapshot"], self.meta["snapshot_changes"]
