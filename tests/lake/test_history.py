@@ -10,6 +10,7 @@ import pytest
 
 import quacklake
 from quacklake import telemetry
+from quacklake.catalog.reading import tables
 from quacklake.errors import SqlError
 from quacklake.format.snapshots import Operation, operations_of
 from tests.catalog.stock import Stock
@@ -90,6 +91,30 @@ def test_every_snapshot_says_what_was_asked_and_what_it_did(lake: quacklake.Lake
         newest = lake.snapshots().to_pylist()[-1]
         assert newest["operation"] == operation, name
         assert newest["description"] == description or not description, (name, newest)
+
+
+def test_a_part_of_the_history_is_read_alone(lake: quacklake.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "_PAGE", 3)
+    table, other = lake.create_table("books", {"id": int}), lake.create_table("others", {"id": int})
+    for number in range(4):
+        table.append([{"id": number}])
+        other.append([{"id": number}])
+    lake.expire_snapshots(versions=[3, 4])
+    whole = lake.snapshots().to_pylist()
+    assert [row["snapshot_id"] for row in whole] == [0, 1, 2, 5, 6, 7, 8, 9, 10]
+    for before in (None, 0, 1, 4, 5, 10, 11, 99):
+        earlier = [row for row in whole if before is None or row["snapshot_id"] < before]
+        for limit in (None, 1, 2, 99):
+            assert lake.snapshots(limit, before=before).to_pylist() == earlier[-limit if limit else 0 :]
+    mine = table.history().to_pylist()
+    assert [row["snapshot_id"] for row in mine] == [9, 7, 5, 1]
+    for limit in (1, 3, 4, 99):
+        assert table.history(limit).to_pylist() == mine[:limit]
+    for wrong in (0, -1, True, "1"):
+        with pytest.raises(quacklake.errors.InputError, match="at least 1"):
+            lake.snapshots(wrong)  # type: ignore[arg-type]
+        with pytest.raises(quacklake.errors.InputError, match="at least 1"):
+            table.history(wrong)  # type: ignore[arg-type]
 
 
 def test_the_history_of_a_table_is_told_in_sql(lake: quacklake.Lake) -> None:

@@ -248,13 +248,14 @@ class Lake(LakeWriter):
         """
         return LakeAt(self.handle.at(version, timestamp, tag))
 
-    def snapshots(self) -> pa.Table:
-        """Return every snapshot, oldest first: id, time, schema version, changes, author, message and operation.
+    def snapshots(self, limit: int | None = None, *, before: int | None = None) -> pa.Table:
+        """Return the snapshots, oldest first: id, time, schema version, changes, author, message and operation.
 
+        With ``limit`` only the newest ones, or with ``before`` the newest ones before that snapshot.
         ``changes`` holds the change codes of the format. ``operation`` is a word such as ``MERGE`` or ``RESTORE``, and
         ``description`` says what it did to which table. For commits of other clients, both come from the codes.
         """
-        return lake_history(self._context)
+        return lake_history(self._context, limit, before)
 
     def current_snapshot(self) -> int:
         """Return the id of the newest snapshot."""

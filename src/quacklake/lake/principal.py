@@ -24,6 +24,7 @@ from quacklake.lake.table import Table
 from quacklake.lake.writing import LakeReader
 from quacklake.operations.context import boundary
 from quacklake.operations.handles import TransactionHandle
+from quacklake.operations.options import checked_limit
 from quacklake.operations.reference import TableRef
 
 C = TypeVar("C", bound=type)
@@ -169,10 +170,10 @@ class PrincipalLake(_Reads, Lake):
     def __repr__(self) -> str:
         return f"<Lake as {self.handle.principal}>"
 
-    def snapshots(self) -> pa.Table:
-        """Return every snapshot with its time: what each changed may be hidden."""
+    def snapshots(self, limit: int | None = None, *, before: int | None = None) -> pa.Table:
+        """Return the snapshots with their times, as ``Lake.snapshots`` does: what each changed may be hidden."""
         with self._context.catalog.read() as reader:
-            found = reader.snapshots.all()
+            found = reader.snapshots.last(checked_limit(limit), before)
         return pa.table(
             {
                 "snapshot_id": pa.array([info.id for info in found], pa.int64()),

@@ -403,11 +403,11 @@ class Table(TableMaintenance, Tagged):
         """Return the deleted rows, and the updated rows with their old values."""
         return ChangeScan(self.handle, self._ref, since, until, _inserts=False)
 
-    def history(self) -> pa.Table:
+    def history(self, limit: int | None = None) -> pa.Table:
         """Return the snapshots that changed this table, newest first, with the columns of ``Lake.snapshots``."""
         from quacklake.operations.options import table_history
 
-        return table_history(self.handle.context, self.info)
+        return table_history(self.handle.context, self.info, limit)
 
     def restore(self, to: Version, *, dry_run: bool = False) -> UndoReport:
         """Restore the table to a snapshot or a time, in a new snapshot. The history stays.

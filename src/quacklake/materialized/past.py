@@ -21,8 +21,8 @@ _LEAP = 1_000
 
 def stood_at(reader: Reader, id_: str, version: int) -> tuple[int, int] | None:
     """Return the snapshot at which a view stood at a past one, and that of its last refresh before; None: unknown."""
-    for info in reversed(reader.snapshots.all()):
-        stands = _stands(info.extra) if info.id <= version else {}
+    for info in reader.snapshots.newest_first(version + 1):
+        stands = _stands(info.extra)
         if stands.get("id") == id_:
             return stands["snapshot"], info.id
     return None

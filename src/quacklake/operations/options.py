@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
@@ -263,10 +264,19 @@ _SCHEMA = pa.schema(
 )
 
 
-def lake_history(context: LakeContext) -> pa.Table:
-    """Return every snapshot, oldest first."""
+def lake_history(context: LakeContext, limit: int | None = None, before: int | None = None) -> pa.Table:
+    """Return the newest ``limit`` snapshots, of those before one, oldest first."""
     with context.catalog.read() as reader:
-        return _table(reader.snapshots.all(), reader.snapshots.operations(), reader.tables.all_names())
+        found = reader.snapshots.last(checked_limit(limit), before)
+        operations = reader.snapshots.operations(found[0].id) if found else {}
+        return _table(found, operations, reader.tables.all_names())
+
+
+def checked_limit(limit: Any) -> int | None:
+    """Return a number of snapshots. Raises ``InputError`` when it cannot be one."""
+    if limit is None or (isinstance(limit, int) and not isinstance(limit, bool) and limit > 0):
+        return limit
+    raise InputError(f"limit must be a whole number of at least 1, not {limit!r}")
 
 
 def _table(snapshots: Sequence[SnapshotInfo], asked: Mapping[int, Operation], names: Names) -> pa.Table:
@@ -283,20 +293,20 @@ def _table(snapshots: Sequence[SnapshotInfo], asked: Mapping[int, Operation], na
     return pa.Table.from_pylist(rows, schema=_SCHEMA)
 
 
-def table_history(context: LakeContext, table: TableInfo) -> pa.Table:
-    """Return the snapshots that changed a table, newest first."""
-    with context.catalog.read() as reader:
-        snapshots, asked, names = reader.snapshots.all(), reader.snapshots.operations(), reader.tables.all_names()
+def table_history(context: LakeContext, table: TableInfo, limit: int | None = None) -> pa.Table:
+    """Return the newest ``limit`` snapshots that changed a table, newest first."""
     name = (fold(table.schema_name), fold(table.name))
-    mine = [
-        info
-        for info in snapshots
-        if any(
+
+    def is_of_table(info: SnapshotInfo) -> bool:
+        return any(
             change.id == table.id
             if (change.name is None and "table" in change.kind.value)
             or change.kind.value.startswith(("inline", "merge", "rewrite"))
             else change.name is not None and (fold(change.schema or ""), fold(change.name)) == name
             for change in info.changes
         )
-    ]
-    return _table(mine[::-1], asked, names)
+
+    with context.catalog.read() as reader:
+        mine = list(islice(filter(is_of_table, reader.snapshots.newest_first()), checked_limit(limit)))
+        operations = reader.snapshots.operations(mine[-1].id) if mine else {}
+        return _table(mine, operations, reader.tables.all_names())

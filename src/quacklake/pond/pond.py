@@ -32,6 +32,7 @@ T = TypeVar("T")
 
 _ATTEMPTS = 10
 _WAIT = 0.05
+_PAGE = 20  # the last transaction is mostly the last snapshot
 _IN_MEMORY = Path("/dev/shm")
 """The folder of Linux whose files are in memory."""
 _MARK = "pond"
@@ -330,10 +331,12 @@ def _newest(lake: Lake, large_files: LargeFiles, mounts: Mounts) -> FS:
 
 def last_commit(lake: Lake, snapshot: int | None = None) -> Commit | None:
     """Return the last transaction that a lake knows, up to a snapshot."""
-    rows = reversed(lake.snapshots().to_pylist())
-    return next(
-        (found for row in rows if snapshot is None or row["snapshot_id"] <= snapshot if (found := Commit.of(row))), None
-    )
+    before = None if snapshot is None else snapshot + 1
+    while rows := lake.snapshots(_PAGE, before=before).to_pylist():
+        if (found := next(filter(None, map(Commit.of, reversed(rows))), None)) is not None:
+            return found
+        before = rows[0]["snapshot_id"]
+    return None
 
 
 def _extra(seq: int, txn_id: str, args: Sequence[str]) -> str:

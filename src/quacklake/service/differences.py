@@ -51,7 +51,7 @@ def before(lake: Lake, snapshot: int) -> int:
     if not snapshot:
         return snapshot
     with lake.handle.context.catalog.read() as reader:
-        found = max((info.id for info in reader.snapshots.all() if info.id < snapshot), default=None)
+        found = reader.snapshots.before(snapshot)
     if found is None:
         raise SnapshotExpiredError(f"the snapshots before {snapshot} have expired")
     return found

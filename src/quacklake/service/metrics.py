@@ -182,7 +182,7 @@ _MOST_TABLES = 500
 def _figures(lake: Lake) -> dict[str, float]:
     context, view = lake.handle.context, lake.handle.view()
     with context.catalog.read() as reader:
-        snapshots = len(reader.snapshots.all())
+        snapshots = reader.snapshots.count()
     tables = view.tables()
     found: dict[str, float] = {"snapshot": view.base.id, "snapshots": snapshots, "tables": len(tables)}
     size = lake.catalog_bytes()

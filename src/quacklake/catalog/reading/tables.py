@@ -199,6 +199,7 @@ def grouped_specs(rows: Iterable[Any]) -> Iterator[tuple[int, PartitionSpec]]:
 
 
 _LATEST = "latest_snapshot"
+_PAGE = 1_000
 LATEST = ("snapshot", _LATEST)
 """The key of the statement that finds the newest snapshot, in the cache of a catalog."""
 LIMITS = "limits"
@@ -363,22 +364,42 @@ class SnapshotQueries(Queries):
         counted: int = self._sql.run("count_snapshots", sa.select(sa.func.count(table.c.snapshot_id))).scalar_one()
         return counted
 
+    def before(self, version: int) -> int | None:
+        """Return the id of the newest snapshot before one, or None."""
+        table = self.meta["snapshot"]
+        statement = sa.select(sa.func.max(table.c.snapshot_id)).where(table.c.snapshot_id < version)
+        last: int | None = self._sql.run("snapshot_before", statement).scalar()
+        return last
+
     def all(self) -> list[SnapshotInfo]:
         """Return every snapshot with what it changed, oldest first."""
+        return self.last(None)
+
+    def last(self, limit: int | None, before: int | None = None) -> list[SnapshotInfo]:
+        """Return the newest ``limit`` snapshots, of those before one, with what they changed, oldest first."""
         snapshot, changes = self.meta["snapshot"], self.meta["snapshot_changes"]
         told = self.meta.columns("snapshot_changes", "changes_made author commit_message commit_extra_info")
         statement = (
             sa.select(*self.columns()[:3], *told)
             .select_from(snapshot.outerjoin(changes, changes.c.snapshot_id == snapshot.c.snapshot_id))
-            .order_by(snapshot.c.snapshot_id)
+            .order_by(snapshot.c.snapshot_id.desc())
+            .limit(limit)
         )
+        if before is not None:
+            statement = statement.where(snapshot.c.snapshot_id < before)
         rows = self._sql.run("snapshots", statement)
         snapshots = [
             SnapshotInfo(id_, time, version, parse_changes(made), *told) for id_, time, version, made, *told in rows
         ]
-        if not snapshots and self.meta.shared:
+        if not snapshots and before is None and limit != 0 and self.meta.shared:
             raise self._sql.catalog_dropped()
-        return snapshots
+        return snapshots[::-1]
+
+    def newest_first(self, before: int | None = None) -> Iterator[SnapshotInfo]:
+        """Yield the snapshots, of those before one, from the newest to the oldest; they are read page by page."""
+        while page := self.last(_PAGE, before):
+            yield from reversed(page)
+            before = page[0].id
 
     def changes_since(self, version: int) -> list[tuple[int, tuple[Change, ...]]]:
         """Return what every snapshot after ``version`` changed, in order."""
@@ -410,12 +431,13 @@ class SnapshotQueries(Queries):
         rows = self._sql.run("changes_between", statement, {"first": first, "last": last})
         return {row[0]: row[1] for row in rows}
 
-    def operations(self) -> dict[int, Operation]:
-        """Return the operations that made snapshots, by snapshot, where the tokens of their commits tell."""
+    def operations(self, first: int = 0) -> dict[int, Operation]:
+        """Return the operations that made snapshots from ``first`` on, where the tokens of their commits tell."""
         tokens = self.meta.own["commits"]
         if not (self.meta.shared or self._sql.has_table(tokens.name)):
             return {}
         operations: dict[int, Operation] = {}
-        for snapshot, token in self._sql.run("tokens", sa.select(tokens.c.snapshot_id, tokens.c.token)):
+        statement = sa.select(tokens.c.snapshot_id, tokens.c.token).where(tokens.c.snapshot_id >= first)
+        for snapshot, token in self._sql.run("tokens", statement):
             operations[snapshot] = operations.get(snapshot, Operation.NONE) | operations_of(str(token))
         return operations

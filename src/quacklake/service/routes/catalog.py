@@ -134,8 +134,7 @@ async def history(request: Request, table: TableName, limit: LIMIT = None, lake:
     """Return the snapshots that changed a table, newest first."""
 
     def facts(identity: Identity, _: Lake | LakeAt, __: int) -> dict[str, Any]:
-        found = identity.lake.table(table).history()
-        return {"history": found.slice(0, page_size(service_of(request), limit)).to_pylist()}
+        return {"history": identity.lake.table(table).history(page_size(service_of(request), limit)).to_pylist()}
 
     return await answer_facts(request, facts, expiring=True)
 
@@ -150,12 +149,11 @@ async def list_snapshots(
     """Return the snapshots, newest first, and what each changed."""
 
     def facts(identity: Identity, _: Lake | LakeAt, newest: int) -> dict[str, Any]:
-        found = identity.lake.snapshots()
-        ids = found.column("snapshot_id")
-        found = found.filter(pc.less(ids, newest + 1 if before is None else min(before, newest + 1)))
         most = page_size(service_of(request), limit)
-        page = found.slice(max(0, found.num_rows - most)).to_pylist()[::-1]
-        return {"snapshots": page, "next": page[-1]["snapshot_id"] if found.num_rows > most else None}
+        end = newest + 1 if before is None else min(before, newest + 1)
+        found = identity.lake.snapshots(most + 1, before=end).to_pylist()[::-1]
+        page = found[:most]
+        return {"snapshots": page, "next": page[-1]["snapshot_id"] if len(found) > most else None}
 
     return await answer_facts(request, facts, expiring=True)
 
@@ -167,9 +165,8 @@ async def describe_snapshot(
     """Return when a snapshot was made, by whom, and what it changed."""
 
     def facts(identity: Identity, _: Lake | LakeAt, __: int) -> dict[str, Any]:
-        found = identity.lake.snapshots()
-        rows = found.filter(pc.equal(found.column("snapshot_id"), id)).to_pylist()
-        if not rows:
+        rows = identity.lake.snapshots(1, before=id + 1).to_pylist()
+        if not rows or rows[0]["snapshot_id"] != id:
             raise NotFoundError(f"No snapshot found at version {id}")
         return {**rows[0], "tables": identity.lake.at(version=id).tables()}
 
