@@ -106,8 +106,8 @@ def key_of(
 ) -> Key | None:
     """Return the key that a client gives, None without one. Keys of two principals never meet.
 
-    ``body`` is None for rows that come as a stream, whose digest is made meanwhile. Raises ``InputError`` for what is no
-    key.
+    ``body`` is None for rows that come as a stream, whose digest is made meanwhile.
+    Raises ``InputError`` for a text that is no key.
     """
     if header is None:
         return None
