@@ -24,6 +24,7 @@ The tree::
     │   ├── MemoryLimitError           a statement needs too much memory or temporary space
     │   ├── ResultTooLargeError        a result has too many rows or bytes
     │   ├── StatementTooLargeError     a statement has too many parts, tables or columns
+    │   ├── ConsumerLimitError         a principal of a service has as many consumers as it may
     │   └── TenantLimitError           a catalog (tenant) would exceed a limit
     │       └── TenantBusyError        a catalog commits or scans too often at the moment  (Transient)
     ├── CatalogError                   the metadata database failed
@@ -164,6 +165,9 @@ class ResultTooLargeError(LimitError, code="limit.result"): ...
 
 
 class StatementTooLargeError(LimitError, code="limit.statement"): ...
+
+
+class ConsumerLimitError(LimitError, code="limit.consumers"): ...
 
 
 class TenantLimitError(LimitError, code="limit.tenant"):

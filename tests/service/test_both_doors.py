@@ -119,6 +119,17 @@ def test_another_request_under_a_used_key_is_refused_by_both_doors(both: Doors, 
     assert both.lake.table(table).count() == 2
 
 
+def test_other_rows_under_a_used_key_are_refused_also_if_they_are_as_many(both: Doors, table: str) -> None:
+    both.by_flight(table, [1, 2], "flown")
+    with pytest.raises(ValueError, match="already_exists"):
+        both.by_flight(table, [1, 3], "flown")
+    with pytest.raises(ValueError, match="already_exists"):
+        both.by_http(table, [1, 2, 3], "flown")
+    assert both.by_flight(table, [1, 2], "flown")["repeated"]
+    assert both.by_http(table, [1, 2], "flown")["repeated"]
+    assert both.lake.table(table).count() == 2
+
+
 def test_a_table_is_the_same_under_each_of_its_names(both: Doors, table: str) -> None:
     first = both.by_http("main.w", [1], "named")
     assert both.by_http("w", [1], "named") == {**first, "repeated": True}

@@ -41,7 +41,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
 def test_each_row_is_acknowledged_once_whoever_dies(lake: Lake, number: int) -> None:
     numbers, table = chance("consumers", number), f"t{number}"
     lake.create_table(table, {"id": "BIGINT"})
-    consumers, workers = Consumers(lake, "ann"), [Worker() for _ in range(3)]
+    consumers, workers = Consumers(lake, "ann", 10), [Worker() for _ in range(3)]
     first = lake.current_snapshot()
     # the model: whose lease counts, whether it is over, and the snapshot that comes next
     holder: str | None = None
@@ -111,7 +111,7 @@ def test_each_row_is_acknowledged_once_whoever_dies(lake: Lake, number: int) -> 
     consumers.forget("c")
     for principal in ("bob", "ann\0c"):
         with pytest.raises(QuacklakeError):
-            Consumers(lake, principal).of("c", last.lease)
+            Consumers(lake, principal, 10).of("c", last.lease)
 
 
 @pytest.fixture(scope="module")

@@ -221,6 +221,27 @@ def test_care_tells_what_is_due_and_jobs_do_it(tmp_path: Path) -> None:
         assert (table["inlined_rows"], table["small_files"]) == (0, 2)
 
 
+def test_care_counts_inlined_rows_that_are_there(tmp_path: Path) -> None:
+    lake = sample_lake(tmp_path)
+    lake.create_table("few", {"id": "BIGINT"})
+    rng, expected = random.Random(SEED), set[int]()
+    with served(lake) as found:
+        for number in range(8):
+            lake.table("few").append([{"id": number}])
+            expected.add(number)
+            if rng.random() < 0.5:
+                gone = rng.choice(sorted(expected))
+                lake.table("few").delete(f"id = {gone}")
+                expected.remove(gone)
+            if rng.random() < 0.3:
+                lake.table("few").update({"id": 100 + number}, f"id = {number}")
+                expected = {100 + number if each == number else each for each in expected}
+            [table] = [
+                each for each in found.reader.get("/api/v1/care").json()["tables"] if each["table"] == "main.few"
+            ]
+            assert table["inlined_rows"] == len(expected) == lake.table("few").count()
+
+
 def test_lakes_are_those_of_the_token(service: Served) -> None:
     [lake] = get(service, "/lakes")["lakes"]
     assert (lake["name"], lake["role"], lake["tenant"]) == ("lake", "admin", None)

@@ -132,6 +132,19 @@ def test_a_consumer_goes_on_where_the_last_one_acknowledged(tmp_path: Path) -> N
         is_problem(found.reader.get(f"{base}/changes", params={"lease": turn["lease"]}), 404, "not_found")
 
 
+def test_a_principal_has_no_more_consumers_than_it_may(tmp_path: Path) -> None:
+    with served(sample_lake(tmp_path), max_consumers=2) as found:
+        claim = {"table": "t", "seconds": 0.001}
+        for name in ("a", "b", "a"):
+            assert found.reader.post(f"/api/v1/consumers/{name}/claim", json=claim).status_code == 200
+        told = is_problem(found.reader.post("/api/v1/consumers/c/claim", json=claim), 403, "limit.consumers")
+        assert "DELETE" in told["hint"]
+        assert found.writer.post("/api/v1/consumers/c/claim", json=claim).status_code == 200, "each has its own"
+        assert found.reader.delete("/api/v1/consumers/a").status_code == 204
+        assert found.reader.post("/api/v1/consumers/c/claim", json=claim).status_code == 200
+        is_problem(found.reader.post("/api/v1/consumers/d/claim", json=claim), 403, "limit.consumers")
+
+
 def test_a_turn_ends_with_its_lease_and_a_poll_waits_for_changes(tmp_path: Path) -> None:
     with served(sample_lake(tmp_path), poll_seconds=0.05) as found:
         base = "/api/v1/consumers/c"

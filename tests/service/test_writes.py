@@ -174,6 +174,22 @@ def test_a_retry_adds_nothing_and_gets_the_same_answer(service: Served, table: s
     assert "request" not in str(service.lake.streams.list().to_pylist())
 
 
+def test_a_retry_may_write_the_same_rows_in_another_way(service: Served, table: str) -> None:
+    first = append(service, table, b'[{"id": 1, "name": "a"}, {"id": 2, "name": null}]', key="again").json()
+    for body in (
+        b'[ {"name":"a", "id":1},{"id":2,"name":null} ]',
+        b'[{"id": 1, "name": "\\u0061"}, {"id": 2, "name": null}]',
+    ):
+        assert append(service, table, body, key="again").json() == {**first, "repeated": True}
+    assert append(service, table, b"id,name\n1,a\n2,\n", CSV, key="again").json() == {**first, "repeated": True}
+    told = is_problem(
+        append(service, table, b'[{"id": 1, "name": "b"}, {"id": 2}]', key="again"), 409, "already_exists"
+    )
+    assert "rows were not the same" in told["detail"] and told["hint"]
+    is_problem(append(service, table, b"id,name\n1,a\n", CSV, key="again"), 409, "already_exists")
+    assert service.lake.table(table).count() == 2
+
+
 def test_a_refused_request_uses_up_no_key(service: Served, table: str) -> None:
     assert append(service, table, b'[{"id": "x"}]', key="k2").status_code == 400
     assert append(service, table, BODIES[JSON], key="k2").json()["repeated"] is False

@@ -163,6 +163,15 @@ def known_streams(reader: Reader, names: Sequence[str]) -> dict[str, StreamMark]
     return {row[0]: StreamMark(*row) for row in rows}
 
 
+def count_streams(reader: Reader, prefix: str) -> int:
+    """Return how many streams have names that begin so."""
+    table = _table(reader, "streams")
+    if table is None:
+        return 0
+    mine = sa.select(sa.func.count()).select_from(table).where(table.c.name.startswith(prefix, autoescape=True))
+    return int(reader.run("count_streams", mine).scalar_one())
+
+
 def add_streams(writer: Writer, marks: Sequence[StreamMark]) -> None:
     """Write marks of names that have none."""
     table, few = needed(writer, "streams"), writer.backend.batch_rows

@@ -27,7 +27,7 @@ from quacklake.errors import (
     StorageError,
     StreamBatchDoneError,
 )
-from quacklake.format.objects import TableInfo
+from quacklake.format.objects import StreamMark, TableInfo
 from quacklake.format.schema import TableSchema
 from quacklake.lake.lake import LakeTransaction
 from quacklake.operations.handles import TransactionHandle
@@ -99,9 +99,14 @@ class Append:
                 each.failed(error)
 
     def follow(self, first: Append) -> None:
-        """Get the answer of a request with the same key that came just before. Raises ``AlreadyExistsError``."""
+        """Get the answer of a request with the same key that came just before. Raises ``AlreadyExistsError``.
+
+        Raises ``TooBusyError`` if it came in another format, since its rows are not counted yet.
+        """
         if self.key is not None:
             self.key.check_same(first.key)
+            if self.format != first.format:
+                raise TooBusyError("a request with the same idempotency key is under way")
         first._followers.append(self)
 
     def _tell(self) -> None:
@@ -269,7 +274,7 @@ class _Committer:
             name = None if each.key is None else each.key.name
             try:
                 if each.key is not None and name in known:
-                    each.done(each.key.answer(known[name]))
+                    each.done(self._repeated(each, each.key, known[name]))
                 elif name in fresh:
                     each.follow(fresh[name])
                 else:
@@ -279,6 +284,14 @@ class _Committer:
             except QuacklakeError as error:
                 each.failed(error)
         return found
+
+    def _repeated(self, append: Append, key: Key, mark: StreamMark) -> dict[str, Any]:
+        """Return what was answered before. The rows of another format are counted to see that they are the same."""
+        if not key.is_other_format(mark):
+            return key.answer(mark)
+        ref = TableRef.parse(append.table)
+        schema = self._lake.handle.view().find_table(ref.schema, ref.name).schema
+        return key.answer(mark, append.rows(schema, self._settings).num_rows)
 
     def _commit(self, group: Sequence[Append]) -> list[Append]:
         """Commit appends as one snapshot; return those that did not fit."""

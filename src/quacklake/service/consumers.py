@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from quacklake.catalog import Writer, own_tables
-from quacklake.errors import InputError, LeaseHeldError, NotFoundError, StreamFencedError
+from quacklake.errors import ConsumerLimitError, InputError, LeaseHeldError, NotFoundError, StreamFencedError
 from quacklake.format.names import uuid7
 from quacklake.format.objects import StreamMark, consumer_stream
 from quacklake.operations.reference import TableRef
@@ -41,11 +41,13 @@ class Consumers:
 
     lake: Lake
     principal: str
+    most: int
 
     def claim(self, name: str, table: str, since: int | None, seconds: float) -> Claim:
         """Take a consumer's turn, and make the consumer if it is new; ``since`` is where a new one begins.
 
-        Raises ``LeaseHeldError`` while another has the turn, and ``InputError`` when the consumer is of another table.
+        Raises ``LeaseHeldError`` while another has the turn, ``InputError`` when the consumer is of another table, and
+        ``ConsumerLimitError`` for a new one when the principal has as many as it may.
         """
         ref = TableRef.parse(table)
         info = self.lake.handle.view().find_table(ref.schema, ref.name)
@@ -57,6 +59,11 @@ class Consumers:
             position: dict[str, Any] = {"table": table, "next": first}
             if known is not None:
                 position = json.loads(known.position or "{}")
+            elif own_tables.count_streams(writer, self._mine()) >= self.most:
+                raise ConsumerLimitError(
+                    f"there are {self.most} consumers already, and a principal may have no more",
+                    hint="DELETE /api/v1/consumers/{name} forgets one that is not needed",
+                )
             if known is not None and known.query != info.uuid:
                 raise InputError("the consumer is of another table", hint="use another name, or delete the consumer")
             if known is not None and position["until"] > now:
@@ -98,8 +105,12 @@ class Consumers:
                 raise NotFoundError("there is no such consumer")
             own_tables.remove_stream(writer, self._stream(name))
 
+    def _mine(self) -> str:
+        """Return the beginning of the names of all marks of the principal's consumers."""
+        return consumer_stream(f"{_digest(self.principal)[:16]}-")
+
     def _stream(self, name: str) -> str:
-        return consumer_stream(hashlib.sha256("\0".join((self.principal, name)).encode()).hexdigest()[:40])
+        return self._mine() + _digest(self.principal, name)[:40]
 
     def _checked(self, mark: StreamMark | None, lease: str) -> StreamMark:
         if mark is None:
@@ -107,6 +118,10 @@ class Consumers:
         if mark.run != lease:
             raise StreamFencedError("another has claimed the consumer since", hint="claim it again")
         return mark
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
 def _now(writer: Writer) -> int:

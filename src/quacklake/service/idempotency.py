@@ -20,6 +20,8 @@ from quacklake.format.objects import StreamMark, request_stream
 from quacklake.operations.handles import LakeHandle
 from quacklake.operations.options import StreamPositions
 from quacklake.operations.reference import TableRef
+from quacklake.service.digests import json_digest
+from quacklake.service.encoding import JSON, NDJSON
 
 if TYPE_CHECKING:
     from quacklake.lake import Lake
@@ -29,6 +31,8 @@ __all__ = ["ForgetKeys", "Key", "key_of", "known_answers"]
 
 _LONGEST = 255
 _DIGITS = 40
+_FEW = 1 << 20
+"""Bytes of JSON that are compared by their values; more are compared as they are."""
 _FORGET_SECONDS = 600.0
 """Seconds between two removals of old idempotency keys."""
 _MOST_LAKES = 1_000
@@ -40,22 +44,31 @@ class Key:
     """The idempotency key of a request.
 
     ``name`` is that of its mark, ``asked`` a digest of what is asked under it: the action and the table. ``body`` is a
-    digest of the rows as they were sent, empty for rows that come as a stream. Two bodies can differ and mean the same
-    rows, so only those of one format are compared; of the others, the number of rows.
+    digest of the bytes that were sent, ``rows`` one of the values in them; each is empty where it is not known. Two
+    bodies of one format ask for the same if either is equal; of two formats, the numbers of rows are compared.
     """
 
     name: str
     asked: str
     format: str = ""
     body: str = ""
+    rows: str = ""
 
     def check_same(self, other: Key | None) -> None:
-        """Raise ``AlreadyExistsError`` unless another request with this key asks for the same."""
-        if other is None or self.asked != other.asked or self._differs(other.format, other.body):
+        """Raise ``AlreadyExistsError`` unless another request with this key, in the same format, asks for the same."""
+        if other is None or self.asked != other.asked or self._differs(other.format, other.body, other.rows):
             raise _another()
 
-    def _differs(self, format: object, body: object) -> bool:
-        return bool(self.body) and format == self.format and body != self.body
+    def _differs(self, format: object, body: object, rows: object) -> bool:
+        if format != self.format or (self.body and body == self.body):
+            return False
+        if self.rows and rows:
+            return rows != self.rows
+        return bool(self.body or self.rows)
+
+    def is_other_format(self, mark: StreamMark) -> bool:
+        """Return whether the request of a mark had another format, so that rows have to be counted."""
+        return bool(json.loads(mark.position or "{}").get("format") != self.format)
 
     def answer(self, mark: StreamMark, rows: int | None = None) -> dict[str, Any]:
         """Return what was answered before. Raises ``AlreadyExistsError`` when something else was asked then.
@@ -65,19 +78,21 @@ class Key:
         found: dict[str, Any] = json.loads(mark.position or "{}")
         answer: dict[str, Any] = found.get("answer", {})
         other_rows = rows is not None and rows != answer.get("rows", rows)
-        if mark.query != self.asked or other_rows or self._differs(found.get("format"), found.get("body")):
+        differs = self._differs(found.get("format"), found.get("body"), found.get("rows"))
+        if mark.query != self.asked or other_rows or differs:
             raise _another()
         return {**answer, "snapshot": mark.snapshot_id, "repeated": True}
 
     def mark(self, tx: Transaction, answer: dict[str, Any]) -> None:
         """Let a transaction carry the answer under this key; its commit fails if there is one."""
-        kept = json.dumps({"answer": answer, "format": self.format, "body": self.body})
+        kept = json.dumps({"answer": answer, "format": self.format, "body": self.body, "rows": self.rows})
         tx.mark_once(self.name, self.asked, _now(), kept)
 
 
 def _another() -> AlreadyExistsError:
     return AlreadyExistsError(
-        "another request was made under this idempotency key", hint="use a new key for each request"
+        "another request was made under this idempotency key: its action, table or rows were not the same",
+        hint="use a new key for each request, and send the same rows when you repeat one",
     )
 
 
@@ -91,7 +106,8 @@ def key_of(
 ) -> Key | None:
     """Return the key that a client gives, None without one. Keys of two principals never meet.
 
-    ``body`` is None for rows that come as a stream. Raises ``InputError`` for a key that is none.
+    ``body`` is None for rows that come as a stream, whose digest is made meanwhile.
+    Raises ``InputError`` for a text that is no key.
     """
     if header is None:
         return None
@@ -100,8 +116,12 @@ def key_of(
     ref = TableRef.parse(table)
     name = _digest(principal, header)
     asked = _digest(action, ref.schema.lower(), ref.name.lower())
-    seen = "" if body is None else hashlib.sha256(body).hexdigest()[:_DIGITS]
-    return Key(request_stream(name), asked, format, seen)
+    if body is None:
+        return Key(request_stream(name), asked, format)
+    rows = None
+    if format in (JSON, NDJSON) and len(body) <= _FEW:
+        rows = json_digest(body, lines=format == NDJSON)
+    return Key(request_stream(name), asked, format, hashlib.sha256(body).hexdigest()[:_DIGITS], rows or "")
 
 
 def _digest(*parts: str) -> str:

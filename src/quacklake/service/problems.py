@@ -51,6 +51,7 @@ _STATUS: tuple[tuple[type[QuacklakeError], int], ...] = (
     (errors.StatementTimeoutError, 408),
     (StalledError, 408),
     (errors.TenantLimitError, 403),
+    (errors.ConsumerLimitError, 403),
     (errors.LimitError, 413),
     (errors.CommitConflict, 409),
     (errors.CommitUnknown, 503),

@@ -93,6 +93,8 @@ class ServiceSettings:
     """Requests that a principal may make at once before ``rate`` holds."""
     max_jobs: int = 100
     """Jobs that are remembered, running or done."""
+    max_consumers: int = 1_000
+    """Consumers of changes that a principal may have."""
     max_listeners: int = 256
     """Open streams of events and waiting polls."""
     poll_seconds: float = 0.5

@@ -31,7 +31,8 @@ class TableHealth:
 
     ``small`` counts the files without deletes below ``small_size`` by class, each up to an eighth of the one before;
     ``chipped`` those with deletes. ``worn_files`` have lost more than the given share of their rows. ``inlined_rows``
-    counts deleted ones too, ``inlined_since`` is the snapshot of the oldest.
+    counts deleted ones too, ``live_inlined_rows`` those that a reader sees; ``inlined_since`` is the snapshot of the
+    oldest.
     """
 
     table_id: int
@@ -42,6 +43,7 @@ class TableHealth:
     small: tuple[int, ...] = ()
     chipped: tuple[int, ...] = ()
     inlined_rows: int = 0
+    live_inlined_rows: int = 0
     inlined_since: int | None = None
 
     def class_size(self, number: int) -> int:
@@ -61,10 +63,11 @@ def table_health(
     for id_, files, size, worn_files, *counts in reader.run("health", statement):
         clean, chipped = _by_class(counts[:_CLASSES]), _by_class(counts[_CLASSES:])
         tables[id_] = TableHealth(id_, files, size, worn_files, small_of.get(id_, small), clean, chipped)
-    for table_id, rows, since in _inlined_health(reader, snapshot):
+    for table_id, rows, since, live in _inlined_health(reader, snapshot):
         known = tables.get(table_id) or TableHealth(table_id)
         oldest = since if known.inlined_since is None else min(known.inlined_since, since)
-        tables[table_id] = replace(known, inlined_rows=known.inlined_rows + rows, inlined_since=oldest)
+        rows, live = known.inlined_rows + rows, known.live_inlined_rows + live
+        tables[table_id] = replace(known, inlined_rows=rows, live_inlined_rows=live, inlined_since=oldest)
     return tables
 
 
@@ -93,19 +96,19 @@ def _select_health(
     )
 
 
-def _inlined_health(reader: Reader, snapshot: Snapshot) -> Sequence[tuple[int, int, int]]:
+def _inlined_health(reader: Reader, snapshot: Snapshot) -> Sequence[tuple[int, int, int, int]]:
     t, owner = reader.meta["inlined_data_tables"], reader.meta["table"]
     alive = t.join(owner, sa.and_(owner.c.table_id == t.c.table_id, visible(owner, snapshot.id)))
     known = reader.run("inlined_names", sa.select(t.c.table_id, t.c.schema_version).select_from(alive)).all()
-    counted: list[tuple[int, int, int]] = []
+    counted: list[tuple[int, int, int, int]] = []
     for start in range(0, len(known), _UNION):
         counts = []
         for table_id, version in known[start : start + _UNION]:
             table = reader.inlined.lives(table_id, version)
-            oldest = sa.func.min(table.c.begin_snapshot)
-            counts.append(sa.select(sa.literal(table_id), sa.func.count(), oldest).select_from(table))
+            figures = sa.func.count(), sa.func.min(table.c.begin_snapshot), _number_of(visible(table, snapshot.id))
+            counts.append(sa.select(sa.literal(table_id), *figures).select_from(table))
         rows = reader.run("inlined_health", sa.union_all(*counts))
-        counted += [(row[0], row[1], row[2]) for row in rows if row[1]]
+        counted += [(row[0], row[1], row[2], row[3]) for row in rows if row[1]]
     return counted
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -20,16 +20,19 @@ from quacklake.errors import (
 from quacklake.lake.lake import LakeTransaction
 from quacklake.operations.handles import TransactionHandle
 from quacklake.operations.reference import TableRef
+from quacklake.service.digests import RowsDigest
 from quacklake.service.expansion import unpacked_size
 from quacklake.service.flight.callers import Caller
 from quacklake.service.flight.scans import table_name
 from quacklake.service.flight.settings import FlightSettings
-from quacklake.service.idempotency import ForgetKeys, key_of, known_answers
+from quacklake.service.idempotency import ForgetKeys, Key, key_of, known_answers
 from quacklake.service.identity import Role
 from quacklake.sql.session import Session
 from quacklake.transaction import Transaction
 
 _ALIGNED = 8
+_FORMAT = "flight"
+"""The format that rows of a stream have for keys."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,7 @@ class Upload:
         self._most = settings.size("max_put_bytes")
         self.schema: pa.Schema = reader.schema
         self.rows_read = 0
+        self.digest, self.keyed = RowsDigest(), False
         self._first = self._next()
         self.key = self._first[1] if self._first is not None else None
         """The application metadata of the first batch, if it has any."""
@@ -122,6 +126,8 @@ class Upload:
                 batch.validate(full=True)  # offsets that point elsewhere would show the memory of the service
                 size += sum(map(unpacked_size, batch.columns))
                 self.rows_read += batch.num_rows
+                if self.keyed:
+                    self.digest.add(batch)
                 if size > self._most:
                     raise ResultTooLargeError(f"an append has at most {self._most} bytes", hint="send it in parts")
                 yield _aligned(batch)
@@ -161,24 +167,31 @@ def append(caller: Caller, upload: Upload, ingestion: Ingestion, forget: ForgetK
     """
     caller.identity.require(ingestion.role)
     lake, given = caller.identity.lake, caller.key or upload.key
-    key = key_of(given, caller.principal, ingestion.action, table_name(ingestion.ref))
+    key = key_of(given, caller.principal, ingestion.action, table_name(ingestion.ref), format=_FORMAT)
+    upload.keyed = key is not None
     if key is not None and (known := known_answers(lake, [key]).get(key.name)) is not None:
-        return key.answer(known, upload.skip())
+        rows = upload.skip()
+        return _of(key, upload).answer(known, rows)
     try:
         with lake.transaction(author=caller.principal) as tx:
             rows = ingestion.into(tx, upload.rows())
             if key is not None:
-                key.mark(tx.handle.tx, {"rows": rows})
+                _of(key, upload).mark(tx.handle.tx, {"rows": rows})
             upload.check_whole()
     except StreamBatchDoneError:  # the same append was faster
         known = None if key is None else known_answers(lake, [key]).get(key.name)
         if key is None or known is None:
             raise
-        return key.answer(known, upload.rows_read)
+        return _of(key, upload).answer(known, upload.rows_read)
     if key is not None:
         forget(lake)
     committed = tx.handle.tx.committed
     return {"rows": rows, "snapshot": (committed or tx.handle.tx.base).id, "repeated": False}
+
+
+def _of(key: Key, upload: Upload) -> Key:
+    """Return a key with the digest of the rows that were read."""
+    return replace(key, rows=upload.digest.text())
 
 
 def append_in(session: Session, catalog: str, upload: Upload, ingestion: Ingestion) -> int:

@@ -37,8 +37,9 @@ def _lake(identity: Identity) -> dict[str, Any]:
 async def care(request: Request, limit: LIMIT = None, lake: LakeName = None) -> dict[str, Any]:
     """Return the maintenance that is due and why, and for each table its small files, deletes and inlined rows.
 
-    Tables come by name, those without rows are left out, and at most `limit` are told. The job `maintain` does what is
-    due; `flush`, `merge` and `rewrite` do it for one table.
+    Tables come by name, those without rows are left out, and at most `limit` are told. `inlined_rows` are those of the
+    newest snapshot; what is due also depends on deleted ones, which the catalog keeps until they are flushed. The job
+    `maintain` does what is due; `flush`, `merge` and `rewrite` do it for one table.
     """
     service = service_of(request)
     identity = await service.enter(request)
@@ -63,7 +64,7 @@ def _care(identity: Identity, most: int) -> dict[str, Any]:
                 "small_files": sum(table.small) + sum(table.chipped),
                 "small_files_with_deletes": sum(table.chipped),
                 "files_with_many_deletes": table.worn_files,
-                "inlined_rows": table.inlined_rows,
+                "inlined_rows": table.live_inlined_rows,
             }
             for name, table in ((name, health.tables[id_]) for name, id_ in named[:most])
         ],

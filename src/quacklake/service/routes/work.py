@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from quacklake.service.consumers import Claim, Consumers
 from quacklake.service.encoding import Rows
 from quacklake.service.facts import SNAPSHOT
-from quacklake.service.identity import Role
+from quacklake.service.identity import Identity, Role
 from quacklake.service.routes.catalog import limited, streamed
 from quacklake.service.routes.sql import wanted_format
 from quacklake.service.state import Service, service_of
@@ -124,6 +124,10 @@ class Turn(BaseModel):
     seconds: float
 
 
+def _consumers(service: Service, identity: Identity) -> Consumers:
+    return Consumers(identity.lake, identity.principal, service.settings.max_consumers)
+
+
 def _turn(claim: Claim) -> Turn:
     return Turn(table=claim.table, next=claim.next, lease=claim.lease, seconds=claim.left_ms / 1000)
 
@@ -133,7 +137,7 @@ async def claim_consumer(request: Request, name: ConsumerName, body: ClaimReques
     """Take the turn to read the changes of a table, where the one before acknowledged last."""
     service = service_of(request)
     identity = await service.enter(request)
-    own = Consumers(identity.lake, identity.principal)
+    own = _consumers(service, identity)
     return _turn(await service.run(own.claim, name, body.table, body.since, body.seconds))
 
 
@@ -142,7 +146,7 @@ async def acknowledge(request: Request, name: ConsumerName, body: Acknowledgemen
     """Note that the changes up to a snapshot are done; whoever claims the consumer next begins after it."""
     service = service_of(request)
     identity = await service.enter(request)
-    own = Consumers(identity.lake, identity.principal)
+    own = _consumers(service, identity)
     return _turn(await service.run(own.acknowledge, name, body.lease, body.snapshot, body.seconds))
 
 
@@ -151,7 +155,7 @@ async def forget_consumer(request: Request, name: ConsumerName, lake: LakeName =
     """Remove a consumer with its position."""
     service = service_of(request)
     identity = await service.enter(request)
-    await service.run(Consumers(identity.lake, identity.principal).forget, name)
+    await service.run(_consumers(service, identity).forget, name)
 
 
 @router.get(
@@ -172,7 +176,7 @@ async def consume(
     service = service_of(request)
     identity = await service.enter(request)
     format = wanted_format(request)
-    claim = await service.run(Consumers(identity.lake, identity.principal).of, name, lease)
+    claim = await service.run(_consumers(service, identity).of, name, lease)
     newest = await service.run(identity.lake.current_snapshot)
     if newest < claim.next and wait:
         newest = await service.events.after(identity.lake, claim.next - 1, wait)
