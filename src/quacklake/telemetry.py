@@ -25,6 +25,8 @@ from quacklake.errors import ConfigError
 LOGGER_NAME = "quacklake"
 OTHER = "~other"
 """The label of all tenants without their own label; no tenant can have this name."""
+ROWS_TAKEN = "input.rows"
+"""The counter of stream rows that an engine has consumed; it shows the progress of a long write."""
 
 _OFTEN = frozenset({"catalog", "engine", "scan", "storage"})
 """Areas with so many steps that only those in ``_LARGER`` are logged at INFO."""

@@ -94,8 +94,13 @@ def test_every_command_has_help(run: Run, path: tuple[str, ...]) -> None:
     ("words", "heavy"),
     [
         ("--help", "duckdb pyarrow sqlalchemy sqlglot pydantic prompt_toolkit pandas.core quacklake.lake"),
-        ("sql|SELECT 1", "sqlalchemy sqlglot prompt_toolkit pandas.core quacklake.catalog"),
+        (
+            "sql|SELECT 1",
+            "sqlalchemy sqlglot prompt_toolkit pandas.core numpy.core numpy._core pyarrow.compute pyarrow._fs"
+            " quacklake.catalog quacklake.storage.store quacklake.format.stats quacklake.scan.plan",
+        ),
         ("sql|SELECT * FROM people", "sqlglot prompt_toolkit pandas.core"),
+        ("tables", "sqlglot prompt_toolkit pandas.core numpy.core numpy._core"),
     ],
 )
 def test_what_takes_long_to_load_is_loaded_only_where_it_is_needed(words: str, heavy: str, lake: Path) -> None:
@@ -108,6 +113,44 @@ def test_what_takes_long_to_load_is_loaded_only_where_it_is_needed(words: str, h
     assert done.returncode == 0
     assert "quacklake.cli.app" in loaded
     assert loaded.isdisjoint(heavy.split())
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    import subprocess
+    import sys
+
+    command = [sys.executable, "-X", "importtime", "-c", "import quacklake"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "quacklake.lazy" in loaded
+    heavy = "duckdb pyarrow pyarrow.lib numpy pandas sqlalchemy sqlglot typer rich asyncio logging yaml pyspark polars"
+    assert loaded.isdisjoint(heavy.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "hidden"),
+    [
+        ("sql|select 1", "numpy pandas"),
+        ("sql|SELECT\n1 + 1|--output|json", "numpy pandas"),
+        ("tables", "numpy pandas"),
+        # a name may be that of a source of messages, whose reader needs numpy
+        ("sql|select * from t", "pandas"),
+        ("sql|select 1;\nFROM t", "pandas"),
+        ("sql|select (table t)", "pandas"),
+        ("sql|create source s", "pandas"),
+        ("sql|-f|select.sql", "pandas"),
+        ("sql", "pandas"),
+        ("--lake|tables|sql|from t", "pandas"),
+        ("pipeline|run|p", "pandas"),
+        ("demo", ""),
+        ("spark-settings", ""),
+        ("", "pandas"),
+    ],
+)
+def test_packages_are_hidden_only_from_commands_that_cannot_need_them(words: str, hidden: str) -> None:
+    from quacklake.cli.app import unneeded
+
+    assert unneeded(words.split("|") if words else []) == set(hidden.split())
 
 
 def test_a_misspelt_variable_is_told(run: Run, lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:

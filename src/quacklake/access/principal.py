@@ -14,7 +14,8 @@ from quacklake.errors import NotPermittedError
 from quacklake.format.access import Privilege
 from quacklake.format.names import quote
 from quacklake.format.objects import TableInfo
-from quacklake.format.snapshots import NO_SIGNATURE, Operation, Signature
+from quacklake.format.signatures import NO_SIGNATURE, Signature
+from quacklake.format.snapshots import Operation
 from quacklake.operations.context import LakeContext
 from quacklake.operations.handles import LakeHandle
 from quacklake.scan.visibility import value_name

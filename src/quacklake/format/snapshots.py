@@ -385,21 +385,3 @@ def describe(changes: Sequence[Change], asked: Operation, naming: Naming) -> str
             phrase = "deleted rows from {}"
         phrases.append(phrase.format(naming.name(change)))
     return ", ".join(dict.fromkeys(phrases))
-
-
-@dataclass(frozen=True, slots=True)
-class Signature:
-    """The author, message and extra text of a snapshot."""
-
-    author: str | None = None
-    message: str | None = None
-    extra: str | None = None
-
-    @property
-    def given(self) -> bool:
-        """True when any of them is given."""
-        return self != NO_SIGNATURE
-
-
-NO_SIGNATURE = Signature()
-"""The empty signature."""

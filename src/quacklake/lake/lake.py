@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from quacklake.errors import InputError
 from quacklake.format.objects import Limits
-from quacklake.format.snapshots import Signature, Snapshot
+from quacklake.format.signatures import Signature
+from quacklake.format.snapshots import Snapshot
 from quacklake.lake.writing import LakeReader, LakeWriter
 from quacklake.lazy import provided
 from quacklake.operations.context import boundary

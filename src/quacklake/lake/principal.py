@@ -18,7 +18,7 @@ import pyarrow as pa
 from quacklake.access import PrincipalHandle
 from quacklake.errors import NotPermittedError
 from quacklake.format.objects import TableInfo
-from quacklake.format.snapshots import Signature
+from quacklake.format.signatures import Signature
 from quacklake.lake.lake import Lake, LakeAt, LakeTransaction
 from quacklake.lake.table import Table
 from quacklake.lake.writing import LakeReader

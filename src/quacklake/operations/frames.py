@@ -90,9 +90,6 @@ def _array(array: Any, field: pa.Field) -> Any:
         ) from None
 
 
-ROWS_TAKEN = "input.rows"
-"""The counter of stream rows that an engine has consumed; it shows the progress of a long write."""
-
 _READ_AHEAD_SECONDS = 1.0
 """Seconds to wait for threads that read ahead; a thread that waits for room requests no more rows."""
 
@@ -221,7 +218,7 @@ def _until(
                 return
             check_values(batch)
             yield batch
-            telemetry.count(ROWS_TAKEN, batch.num_rows)
+            telemetry.count(telemetry.ROWS_TAKEN, batch.num_rows)
     except GeneratorExit:
         raise
     except BaseException as error:

@@ -28,7 +28,8 @@ from quacklake.errors import (
 from quacklake.format.names import quote
 from quacklake.format.objects import MATERIALIZED_VIEW, NAME_ROW_ID, TableInfo, stream_of_view
 from quacklake.format.options import column_ids
-from quacklake.format.snapshots import NO_SIGNATURE, Signature, Snapshot
+from quacklake.format.signatures import NO_SIGNATURE, Signature
+from quacklake.format.snapshots import Snapshot
 from quacklake.lazy import provided
 from quacklake.operations.conform import RowWriter
 from quacklake.operations.context import LakeContext

@@ -14,8 +14,6 @@ from quacklake.duckdb_versions import arrow_table, first_row
 from quacklake.engines.duckdb.trees import HARMLESS, LAKE
 from quacklake.errors import InputError, NotFoundError, SqlError, UnsupportedFeatureError
 from quacklake.format.names import fold, literal, quote
-from quacklake.format.objects import MacroInfo, TableInfo, ViewInfo
-from quacklake.scan.plan import virtual_column
 from quacklake.sql import tree
 from quacklake.sql.attached import SYSTEM, Attached, Target, missing
 from quacklake.sql.guard import Size
@@ -34,6 +32,7 @@ from quacklake.sql.scans import (
 from quacklake.sql.tree import Node
 
 if TYPE_CHECKING:
+    from quacklake.format.objects import MacroInfo, TableInfo, ViewInfo
     from quacklake.sql.session import Session
     from quacklake.transaction import Transaction
 
@@ -276,6 +275,9 @@ class Binder:
             if rows is not None:
                 tree.replace(node, tree.base_table(self._register(rows), node["alias"] or names[-1], node))
             return
+        from quacklake.format.objects import ViewInfo
+        from quacklake.scan.plan import virtual_column
+
         attached, tx, info = found
         past = node.get("at_clause") is not None
         own = (fold(attached.alias), fold(info.schema_name), fold(info.name))

@@ -14,7 +14,6 @@ from quacklake.engines.duckdb.connections import message_of, translate
 from quacklake.errors import CancelledError, MemoryLimitError, NotPermittedError, SqlError, StorageError
 from quacklake.sql.attached import PREFIX
 from quacklake.sql.words import caret, without_literals
-from quacklake.storage.failures import outage_of
 
 _STATEMENT = (
     duckdb.BinderException,
@@ -47,7 +46,7 @@ def translated(roots: Sequence[str] = (), *, safe: bool = False) -> Iterator[Non
             raise SqlError(str(error).strip()) from error
         if isinstance(error, duckdb.IOException) and not any(root in str(error) for root in roots):
             text = str(error).strip()
-            raise outage_of(text, "run the statement") or StorageError(text) from error
+            raise _outage(text) or StorageError(text) from error
         raise translate(error, "run the statement") or error from error
     except RecursionError as error:
         raise SqlError("the statement is nested too deeply", hint="use fewer levels of subqueries") from error
@@ -61,7 +60,13 @@ def translated(roots: Sequence[str] = (), *, safe: bool = False) -> Iterator[Non
         if safe and "Out of Memory Error" in str(error):
             raise _out_of_memory() from error
         # not an outage: Arrow's message when DuckDB has no Arrow type for a column
-        raise outage_of(str(error), "run the statement") or SqlError(str(error)) from error
+        raise _outage(str(error)) or SqlError(str(error)) from error
+
+
+def _outage(text: str) -> StorageError | None:
+    from quacklake.storage.failures import outage_of
+
+    return outage_of(text, "run the statement")
 
 
 def _out_of_memory() -> MemoryLimitError:

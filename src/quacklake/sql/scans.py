@@ -23,17 +23,16 @@ import duckdb
 
 from quacklake.duckdb_versions import first_row
 from quacklake.errors import QuacklakeError
-from quacklake.format.bounds import ANYTHING, Predicate, every, some
 from quacklake.format.names import fold, quote
-from quacklake.format.objects import TableInfo
-from quacklake.format.schema import TableSchema
-from quacklake.scan.plan import VIRTUAL
 from quacklake.sql import tree
 from quacklake.sql.attached import Attached
 from quacklake.sql.in_place import Title
 from quacklake.sql.tree import Node
 
 if TYPE_CHECKING:
+    from quacklake.format.bounds import Predicate
+    from quacklake.format.objects import TableInfo
+    from quacklake.format.schema import TableSchema
     from quacklake.operations.context import LakeContext
     from quacklake.scan import ScanPlan
     from quacklake.transaction import Transaction
@@ -49,6 +48,12 @@ _SECONDS = 10.0
 _MOST_FOOTERS = 4_000
 
 
+def _anything() -> Predicate:
+    from quacklake.format.bounds import ANYTHING
+
+    return ANYTHING
+
+
 @dataclass
 class Scan:
     """One reference to a table of a lake in a query."""
@@ -59,13 +64,14 @@ class Scan:
     table: TableInfo
     virtual: tuple[str, ...] = ()
     rows: bool = False
-    predicate: Predicate = ANYTHING
+    predicate: Predicate = field(default_factory=_anything)
     plan: ScanPlan | None = None
     past: bool = False
 
     def columns(self) -> str:
         """Return the columns with their types, as for a table without rows."""
         from quacklake.engines.duckdb.sql import ROW_COLUMNS
+        from quacklake.scan.plan import VIRTUAL
 
         found = [f"{quote(column.name)} {column.duckdb_type()}" for column in self.table.schema.columns]
         found += [f"{quote(name)} {VIRTUAL[name].duckdb_type()}" for name in self.virtual]
@@ -100,8 +106,13 @@ class Bound:
 
 def virtual_names(node: Node) -> frozenset[str]:
     """Return the virtual columns that a query block names."""
-    named = (found["column_names"][-1] for found in tree.nodes(node) if found.get("class") == "COLUMN_REF")
-    return frozenset(fold(name) for name in named) & VIRTUAL.keys()
+    columns = (found["column_names"][-1] for found in tree.nodes(node) if found.get("class") == "COLUMN_REF")
+    named = frozenset(map(fold, columns))
+    if not named:
+        return named
+    from quacklake.scan.plan import VIRTUAL
+
+    return named & VIRTUAL.keys()
 
 
 def hide_virtual(node: Node, scans: Mapping[str, tuple[str, ...]]) -> None:
@@ -227,6 +238,8 @@ def scan_filters(connection: duckdb.DuckDBPyConnection, sql: str, values: Any) -
 
 def filters_of(scans: list[list[str]] | None, schema: TableSchema) -> Predicate:
     """Return one predicate that covers all scans of a table."""
+    from quacklake.format.bounds import ANYTHING, every, some
+
     if not scans or not all(_PLAIN.fullmatch(column.name) for column in schema.columns):
         return ANYTHING  # DuckDB does not quote names in its report
     return some(every(_predicate(text, schema) for text in scan) for scan in scans)
@@ -239,7 +252,7 @@ def _predicate(text: str, schema: TableSchema) -> Predicate:
     try:
         return to_predicate(text.removeprefix("optional: "), schema)
     except QuacklakeError:
-        return ANYTHING
+        return _anything()
 
 
 def has_filters(parsed: Node) -> bool:

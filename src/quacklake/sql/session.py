@@ -20,7 +20,6 @@ from quacklake.config import carries_secret, redact_message
 from quacklake.duckdb_versions import first_row, run
 from quacklake.errors import AlreadyExistsError, NotFoundError, QuacklakeError, SqlError, nearest
 from quacklake.format.names import check_name, fold, quote
-from quacklake.operations.frames import find_frame, registrable
 from quacklake.sql import statements
 from quacklake.sql.attached import PREFIX, Attached, Attachments, Names, attached_as
 from quacklake.sql.binder import Binder, StandIns
@@ -174,6 +173,8 @@ class Session:
         Statements of all connections to the same lakes can use the name. Raises ``AlreadyExistsError`` when a table has
         it.
         """
+        from quacklake.operations.frames import registrable
+
         check_name(name, "table")
         found = registrable(rows)
         try:
@@ -443,6 +444,8 @@ class Session:
         if found is None and len(names) == 1:
             found = self.attachments.frames.get(fold(names[0]))
             if found is None and self._frame is not None and first_row(self.connection, _KNOWN, [names[0]]) is None:
+                from quacklake.operations.frames import find_frame
+
                 found = find_frame(self._frame, names[0])
             if found is None and not self.guard.safe:
                 found = extensions.source_rows(self, names[0])

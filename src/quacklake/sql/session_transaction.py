@@ -17,7 +17,7 @@ from quacklake.errors import (
     SqlError,
 )
 from quacklake.format.names import fold
-from quacklake.format.snapshots import NO_SIGNATURE, Signature
+from quacklake.format.signatures import NO_SIGNATURE, Signature
 from quacklake.sql.attached import Attached
 
 if TYPE_CHECKING:

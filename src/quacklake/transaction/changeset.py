@@ -20,7 +20,8 @@ from quacklake.format.bounds import Predicate
 from quacklake.format.mappings import NameMapping
 from quacklake.format.objects import MacroInfo, SchemaInfo, TableInfo, ViewInfo
 from quacklake.format.schema import stored_alike
-from quacklake.format.snapshots import NO_SIGNATURE, Change, ChangeKind, Signature, Snapshot
+from quacklake.format.signatures import NO_SIGNATURE, Signature
+from quacklake.format.snapshots import Change, ChangeKind, Snapshot
 from quacklake.format.stats import ColumnStats
 
 

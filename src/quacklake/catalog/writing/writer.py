@@ -29,7 +29,8 @@ from quacklake.format.names import parts_of, quote
 from quacklake.format.objects import MacroInfo, SchemaInfo, TableInfo, ViewInfo
 from quacklake.format.options import OptionRow
 from quacklake.format.schema import ColumnRow
-from quacklake.format.snapshots import NO_SIGNATURE, Change, ChangeKind, Signature, Snapshot, render_changes
+from quacklake.format.signatures import NO_SIGNATURE, Signature
+from quacklake.format.snapshots import Change, ChangeKind, Snapshot, render_changes
 
 _column_values = attrgetter(*ColumnRow.__slots__)
 

@@ -126,10 +126,9 @@ class Statements:
 
     def execute(self, statement: str) -> Result:
         """Run a statement. One that writes for more than a second shows the number of rows written."""
-        from quacklake.operations.frames import ROWS_TAKEN
 
         def rows_taken() -> int:
-            return telemetry.snapshot().counters.get(ROWS_TAKEN, 0)
+            return telemetry.snapshot().counters.get(telemetry.ROWS_TAKEN, 0)
 
         before = rows_taken()
         tell: Progress | None = None

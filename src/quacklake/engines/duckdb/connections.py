@@ -14,13 +14,13 @@ import secrets
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING
 
 import duckdb
 import pyarrow as pa
 
 from quacklake import forks
 from quacklake.duckdb_versions import arrow_table, connect
-from quacklake.engines.duckdb.rows import REFUSALS
 from quacklake.errors import (
     CancelledError,
     ConstraintError,
@@ -33,8 +33,9 @@ from quacklake.errors import (
     StorageError,
 )
 from quacklake.format.names import literal
-from quacklake.storage import S3Options, Store
-from quacklake.storage.failures import outage_of
+
+if TYPE_CHECKING:
+    from quacklake.storage import S3Options, Store
 
 _WRITING = "write the data files"
 #: The error of httpfs when it cannot begin to write a file.
@@ -45,6 +46,9 @@ _KEY_SIGNS = ("AES tag", "'encryption_config' was", "encrypted file", "Invalid A
 
 def translate(error: BaseException, doing: str) -> QuacklakeError | None:
     """Return the error of ours that a DuckDB error means, or None for one that is not DuckDB's."""
+    from quacklake.engines.duckdb.rows import REFUSALS
+    from quacklake.storage.failures import outage_of
+
     text = str(error).strip()
     first = text.splitlines()[0] if text else type(error).__name__
     if isinstance(error, duckdb.InterruptException):

@@ -12,7 +12,8 @@ from quacklake.catalog.checks.repairs import Repairs
 from quacklake.catalog.writing.files import TotalsCache
 from quacklake.engines.duckdb.audit import DuckDBAudit
 from quacklake.errors import CommitConflict, NotFoundError
-from quacklake.format.snapshots import Signature, Snapshot
+from quacklake.format.signatures import Signature
+from quacklake.format.snapshots import Snapshot
 from quacklake.maintenance.verify.catalog_checks import CHECKS
 from quacklake.maintenance.verify.file_checks import DeepChecks
 from quacklake.maintenance.verify.findings import RULES, Collector, Finding, Known, RepairReport, VerifyReport, finding

@@ -9,7 +9,6 @@ import pyarrow as pa
 from quacklake.duckdb_versions import arrow_table
 from quacklake.errors import NotPermittedError, SqlError
 from quacklake.format.names import literal, quote
-from quacklake.format.objects import ViewInfo
 from quacklake.sql.binder import Binder, Scan
 from quacklake.sql.result import Result
 from quacklake.sql.timetravel import NO_ALIAS
@@ -225,6 +224,8 @@ def _show_create(session: Session, cursor: Cursor, params: Any) -> Result:
     cursor.end()
     named = session.names.relation(names)
     if named is not None:
+        from quacklake.format.objects import ViewInfo
+
         place, tx, info = named
         _check_restricted(place.attached, "the definition of a table or view")
         sql = f"{view_definition(info)};" if isinstance(info, ViewInfo) else table_definition(tx, info)
