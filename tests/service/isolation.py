@@ -53,6 +53,7 @@ PARTS = {
     "hash": "0xshown",
     "view": "totals",
     "path": "",
+    "row": "0",
 }
 _ROW = [{"id": 7, "region": "EU"}]
 
@@ -78,6 +79,7 @@ HTTP: Mapping[str, Entry] = {
     "GET /api/v1/tables/{table}/files": _admin(200),
     "GET /api/v1/tables/{table}/history": _admin(200),
     "GET /api/v1/tables/{table}/rows": _all(200, version=3),
+    "GET /api/v1/tables/{table}/rows/{row}/origin": _all(200),
     "GET /api/v1/tables/{table}/changes": _all(200, since=1),
     "GET /api/v1/tables/{table}/statistics": _admin(200),
     "GET /api/v1/tables/{table}/partitions": _admin(200),
@@ -115,6 +117,8 @@ HTTP: Mapping[str, Entry] = {
     "GET /api/v1/pipelines/{name}": _admin(404),
     "POST /api/v1/pipelines/{name}/start": _admin(404),
     "POST /api/v1/pipelines/{name}/stop": _admin(404),
+    "GET /api/v1/pipelines/{name}/dead-letters": _admin(404),
+    "POST /api/v1/pipelines/{name}/dead-letters/replay": _admin(404, {"rows": [0]}),
     "GET /api/v1/pond/nodes": _admin(404),
     "GET /api/v1/pond/node": _admin(404, path="/x"),
     "GET /api/v1/pond/series": _admin(404, path="/x", **{"from": "2026-01-01", "to": "2026-02-01"}, width=10),

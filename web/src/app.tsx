@@ -7,9 +7,11 @@ import { get, Problem, session } from "./api.ts";
 import { SessionContext, useHeard, useRoute, useSession, type Session } from "./hooks.ts";
 import { Live } from "./live.ts";
 import { OverviewPage } from "./overview.tsx";
+import { PacketPage } from "./packet.tsx";
 import { routeTo, type Route } from "./route.ts";
 import { SignIn } from "./signin.tsx";
 import { SnapshotsPage } from "./snapshots.tsx";
+import { StreamsPage } from "./streams.tsx";
 import { TablesPage } from "./tables.tsx";
 import type { LakeFacts } from "./types.ts";
 import { Empty, Failure, Icon, Waiting, type IconName } from "./ui.tsx";
@@ -20,6 +22,7 @@ const PAGES: readonly { id: string; label: string; icon: IconName }[] = [
   { id: "tables", label: "Tables", icon: "tables" },
   { id: "sql", label: "SQL", icon: "sql" },
   { id: "snapshots", label: "Snapshots", icon: "history" },
+  { id: "streams", label: "Streams", icon: "streams" },
 ];
 
 /** Take a token from the address, where `quacklake serve` prints it, and out of sight. */
@@ -135,6 +138,8 @@ function Page({ page, route }: { page: string; route: Route }) {
   if (page === "overview") return <OverviewPage />;
   if (page === "tables") return <TablesPage route={route} />;
   if (page === "snapshots") return <SnapshotsPage />;
+  if (page === "row") return <PacketPage route={route} />;
+  if (page === "streams") return <StreamsPage route={route} />;
   if (page === "sql") return <LazySql route={route} />;
   return (
     <Empty title="There is no such page.">

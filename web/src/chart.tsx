@@ -7,6 +7,7 @@ import "uplot/dist/uPlot.min.css";
 import { chooseChart, histogram, natureOf, placeOf, points, type ChartKind, type Choice } from "./choice.ts";
 import { count } from "./format.ts";
 import { shown, type GridRows } from "./grid.tsx";
+import type { Row } from "./rows.ts";
 import { Empty } from "./ui.tsx";
 
 /** More rows than this say no more in a chart. */
@@ -14,7 +15,8 @@ const MOST = 100_000;
 const COLOURS = ["--one", "--two", "--three", "--four"];
 const KINDS: ChartKind[] = ["line", "bar", "scatter", "histogram"];
 
-export default function Chart({ rows }: { rows: GridRows }) {
+/** `link` returns where the row of a point leads to, on a click. */
+export default function Chart({ rows, link }: { rows: GridRows; link?: ((row: Row) => string | null) | undefined }) {
   const first = useMemo(() => chooseChart(rows.columns, rows.length), [rows]);
   const [choice, setChoice] = useState<Choice | null>(first);
   useEffect(() => setChoice(first), [first]);
@@ -53,7 +55,7 @@ export default function Chart({ rows }: { rows: GridRows }) {
         </label>
         {rows.length > MOST && <span class="dim">the first {count(MOST)} rows</span>}
       </div>
-      <Plot rows={rows} choice={choice} />
+      <Plot rows={rows} choice={choice} link={link} />
     </div>
   );
 }
@@ -62,7 +64,7 @@ function colour(name: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
-function Plot({ rows, choice }: { rows: GridRows; choice: Choice }) {
+function Plot({ rows, choice, link }: { rows: GridRows; choice: Choice; link: ((row: Row) => string | null) | undefined }) {
   const frame = useRef<HTMLDivElement>(null);
   const [turn, setTurn] = useState(0);
   useEffect(() => {
@@ -78,9 +80,15 @@ function Plot({ rows, choice }: { rows: GridRows; choice: Choice }) {
   useEffect(() => {
     const element = frame.current!;
     const size = () => ({ width: Math.max(240, element.clientWidth), height: Math.max(220, element.clientHeight - 40) });
-    const { options, data } = drawn(rows, choice);
+    const { options, data, order } = drawn(rows, choice);
     const plot = new uPlot({ ...options, tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"), ...size() }, data, element);
     element.dataset["points"] = String(data[0].length);
+    const clicked = () => {
+      const index = plot.cursor.idx == null ? undefined : order[plot.cursor.idx];
+      const address = index === undefined || link === undefined ? null : link(rows.row(index));
+      if (address !== null) location.hash = address;
+    };
+    plot.over.addEventListener("click", clicked);
     const watched = new ResizeObserver(() => plot.setSize(size()));
     watched.observe(element);
     return () => {
@@ -91,7 +99,7 @@ function Plot({ rows, choice }: { rows: GridRows; choice: Choice }) {
   return <div class="plot" ref={frame} role="img" aria-label={`A ${choice.kind} chart of ${choice.y.join(", ")}${choice.x && choice.kind !== "histogram" ? ` across ${choice.x}` : ""}`} />;
 }
 
-function drawn(rows: GridRows, choice: Choice): { options: Omit<uPlot.Options, "width" | "height">; data: uPlot.AlignedData } {
+function drawn(rows: GridRows, choice: Choice): { options: Omit<uPlot.Options, "width" | "height">; data: uPlot.AlignedData; order: number[] } {
   const taken = Array.from({ length: Math.min(MOST, rows.length) }, (_, index) => rows.row(index));
   const types = new Map(rows.columns.map((column) => [column.name, column.type]));
   const nature = (name: string) => natureOf(types.get(name) ?? "");
@@ -104,6 +112,7 @@ function drawn(rows: GridRows, choice: Choice): { options: Omit<uPlot.Options, "
     return {
       options: { scales: { x: { time: false } }, axes: [axis, { ...axis, size: 70 }], series: [{ label: name }, { label: "rows", paths: uPlot.paths.bars!({ size: [1, Infinity], gap: 1 }), fill: fill(0), points: { show: false } }] },
       data: [bins.edges, bins.counts],
+      order: [],
     };
   }
   const named = choice.x !== null && nature(choice.x) === "text";
@@ -124,6 +133,7 @@ function drawn(rows: GridRows, choice: Choice): { options: Omit<uPlot.Options, "
   return {
     options: { scales: { x: { time, ...range }, y: choice.kind === "bar" ? { range: (_plot, low, high) => [Math.min(0, low), Math.max(0, high * 1.05)] } : {} }, axes: [below, { ...axis, size: 70 }], series: [{ label: choice.x ?? "row", ...(named ? { value: (_plot: uPlot, at: number | null) => (at === null ? "–" : (labels[at] ?? "")) } : {}) }, ...series] },
     data: [found.x, ...found.y] as uPlot.AlignedData,
+    order: found.order,
   };
 }
 

@@ -70,8 +70,8 @@ export function histogram(values: readonly number[], most = 40): Bins {
   return { edges: counts.map((_, index) => low + (index + 0.5) * width), counts };
 }
 
-/** Return the points of a line or a cloud, by their place on the x axis; rows without a place are left out. */
-export function points(rows: readonly Row[], choice: Choice, nature: (name: string) => Nature): { x: number[]; y: (number | null)[][] } {
+/** Return the points of a line or a cloud, by their place on the x axis; rows without a place are left out. `order` has their rows. */
+export function points(rows: readonly Row[], choice: Choice, nature: (name: string) => Nature): { x: number[]; y: (number | null)[][]; order: number[] } {
   const x = choice.x;
   const places = rows.map((row, index) => (x === null ? index : placeOf(row[x], nature(x))));
   const order = places.map((_, index) => index).filter((index) => Number.isFinite(places[index]));
@@ -80,5 +80,5 @@ export function points(rows: readonly Row[], choice: Choice, nature: (name: stri
     const place = placeOf(row[name], nature(name));
     return Number.isFinite(place) ? place : null;
   };
-  return { x: order.map((index) => places[index]!), y: choice.y.map((name) => order.map((index) => value(rows[index]!, name))) };
+  return { x: order.map((index) => places[index]!), y: choice.y.map((name) => order.map((index) => value(rows[index]!, name))), order };
 }

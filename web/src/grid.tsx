@@ -37,7 +37,9 @@ function widthOf(rows: GridRows, column: ResultColumn): number {
   return Math.round(Math.min(46, longest) * LETTER + 26);
 }
 
-export function Grid({ rows, label, version, height = "100%" }: { rows: GridRows; label: string; version: number; height?: string }) {
+/** `link` returns where a row leads to: its number becomes a link then. Columns of `hidden` are not drawn. */
+export function Grid({ rows: all, label, version, height = "100%", link, hidden }: { rows: GridRows; label: string; version: number; height?: string; link?: ((row: Row) => string | null) | undefined; hidden?: string }) {
+  const rows = useMemo<GridRows>(() => (hidden === undefined ? all : { columns: all.columns.filter((column) => column.name !== hidden), length: all.length, row: (index) => all.row(index) }), [all, hidden, all.length]);
   const frame = useRef<HTMLDivElement>(null);
   const [place, setPlace] = useState(START);
   const [left, setLeft] = useState(0);
@@ -89,7 +91,13 @@ export function Grid({ rows, label, version, height = "100%" }: { rows: GridRows
           return (
             <div role="row" key={number} class={number % 2 ? "line odd" : "line"} aria-rowindex={number + 2} style={{ width: `${wide}px`, transform: `translateY(${place.scrolled + head + number * ROW - place.top}px)` }}>
               <span role="cell" class="gutter" style={{ width: `${gutter}px` }}>
-                {count(number + 1)}
+                {link && link(row) !== null ? (
+                  <a class="origin" href={link(row)!} aria-label={`Where row ${number + 1} comes from`} title="Where this row comes from">
+                    {count(number + 1)}
+                  </a>
+                ) : (
+                  count(number + 1)
+                )}
               </span>
               <span class="before" style={{ width: `${columns.before}px` }} />
               {columns.indexes.map((index) => {

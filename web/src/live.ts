@@ -38,6 +38,7 @@ export class Live {
   heard: Heard;
   private readonly listeners = new Set<(heard: Heard) => void>();
   private readonly jobListeners = new Set<(job: Job) => void>();
+  private readonly pipelineListeners = new Set<(pipeline: string) => void>();
   private readonly ended = new AbortController();
 
   constructor(
@@ -58,6 +59,12 @@ export class Live {
   onJob(listener: (job: Job) => void): () => void {
     this.jobListeners.add(listener);
     return () => this.jobListeners.delete(listener);
+  }
+
+  /** Call a function with the name of a pipeline whenever a batch of it has ended. */
+  onPipeline(listener: (pipeline: string) => void): () => void {
+    this.pipelineListeners.add(listener);
+    return () => this.pipelineListeners.delete(listener);
   }
 
   close(): void {
@@ -113,6 +120,9 @@ export class Live {
         } else if (event.kind === "job") {
           const job = JSON.parse(event.data) as Job;
           for (const listener of this.jobListeners) listener(job);
+        } else if (event.kind === "pipeline") {
+          const { pipeline } = JSON.parse(event.data) as { pipeline: string };
+          for (const listener of this.pipelineListeners) listener(pipeline);
         }
       }
       if (snapshot !== this.heard.snapshot || commits !== this.heard.commits) this.tell({ snapshot, commits });

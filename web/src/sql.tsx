@@ -9,10 +9,12 @@ import { ago, bytes, count, counted, parseTime } from "./format.ts";
 import { Grid, type GridRows } from "./grid.tsx";
 import { told } from "./history.ts";
 import { useLoad, useNewest, useNow, useSession } from "./hooks.ts";
+import { tableOf } from "./lineage.ts";
 import { loadKnown } from "./names.ts";
+import { rowAddress } from "./packet.tsx";
 import { parametersFor, parametersOf } from "./params.ts";
 import { routeTo, snapshotOf, type Route } from "./route.ts";
-import type { RowSet } from "./rows.ts";
+import type { Row, RowSet } from "./rows.ts";
 import { keepPast, keepSheets, loadPast, loadSheets, nameOf, newSheet, opened, remembered, type Past, type Sheet } from "./sheets.ts";
 import type { Snapshot, TableFacts } from "./types.ts";
 import { Dialog, Empty, Failure, Icon, Tabs } from "./ui.tsx";
@@ -25,6 +27,8 @@ interface Outcome {
   rows?: RowSet;
   /** Counts the pieces that have come, so that the grid is drawn again. */
   turn: number;
+  sql: string;
+  at: number | null;
   error?: Error;
   began: number;
   seconds?: number;
@@ -76,7 +80,7 @@ export function SqlPage({ route }: { route: Route }) {
 
   const run = async (): Promise<void> => {
     if (!sheet.sql.trim() || outcome?.running) return;
-    const now: Outcome = { running: true, turn: 0, began: performance.now(), id: newId(), stop: new AbortController() };
+    const now: Outcome = { running: true, turn: 0, sql: sheet.sql, at: sheet.at, began: performance.now(), id: newId(), stop: new AbortController() };
     const names = parametersOf(sheet.sql);
     setOutcomes((before) => ({ ...before, [sheet.id]: now }));
     let turn = 0;
@@ -319,7 +323,7 @@ const VIEWS = [
 
 function Result({ outcome }: { outcome: Outcome | undefined }) {
   const [view, setView] = useState("grid");
-  const [Chart, setChart] = useState<ComponentType<{ rows: GridRows }> | null>(null);
+  const [Chart, setChart] = useState<ComponentType<{ rows: GridRows; link?: ((row: Row) => string | null) | undefined }> | null>(null);
   useEffect(() => {
     if (view === "chart" && Chart === null) void import("./chart.tsx").then((found) => setChart(() => found.default));
   }, [view]);
@@ -334,6 +338,9 @@ function Result({ outcome }: { outcome: Outcome | undefined }) {
       </section>
     );
   const changed = rows?.facts["changed_rows"];
+  // rows with their ids lead to where they come from
+  const table = rows?.columns.some((column) => column.name === "rowid") ? tableOf(outcome.sql) : null;
+  const link = table === null ? undefined : (row: Row) => rowAddress(table, row["rowid"], outcome.at);
   const seconds = outcome.seconds ?? (now.getTime() && (performance.now() - outcome.began) / 1000);
   return (
     <section class="result" aria-label="Result">
@@ -349,8 +356,8 @@ function Result({ outcome }: { outcome: Outcome | undefined }) {
       </div>
       {outcome.error && <Failure error={outcome.error} />}
       <div id="tab-panel" role="tabpanel" aria-labelledby={rows && rows.length > 0 ? `tab-${view}` : undefined} aria-label={rows && rows.length > 0 ? undefined : "Rows"} class="panel">
-        {grown && rows!.length > 0 && view === "grid" && <Grid rows={grown} label="Rows of the result" version={outcome.turn} />}
-        {grown && rows!.length > 0 && view === "chart" && !outcome.running && Chart && <Chart rows={grown} />}
+        {grown && rows!.length > 0 && view === "grid" && <Grid rows={grown} label="Rows of the result" version={outcome.turn} link={link} />}
+        {grown && rows!.length > 0 && view === "chart" && !outcome.running && Chart && <Chart rows={grown} link={link} />}
         {rows && rows.length === 0 && !outcome.running && !outcome.error && typeof changed !== "number" && <Empty title="The statement returned no rows." />}
       </div>
     </section>

@@ -9,6 +9,7 @@ import { bytes, count, quotedTable, splitName } from "./format.ts";
 import { Grid } from "./grid.tsx";
 import { replaceRoute, useLoad, useNewest, useSession } from "./hooks.ts";
 import { JobDialog, type Work } from "./jobs.tsx";
+import { rowAddress } from "./packet.tsx";
 import { routeTo, snapshotOf, type Route } from "./route.ts";
 import { SnapshotList } from "./snapshots.tsx";
 import { Timeline } from "./timeline.tsx";
@@ -103,10 +104,12 @@ function restoring(table: string, at: number): Work {
 }
 
 function Preview({ name, facts }: { name: string; facts: TableFacts }) {
+  // a column of that name hides the numbers of rows
+  const numbered = !facts.columns.some((column) => column.name.toLowerCase() === "rowid");
   const rows = useLoad(
     async (signal) => ({
       at: facts.snapshot,
-      found: await readRows(await ask(tablePath(name, "/rows"), { query: { limit: PREVIEW, version: facts.snapshot }, signal })),
+      found: await readRows(await ask(tablePath(name, "/rows"), { query: { limit: PREVIEW, version: facts.snapshot, row_ids: numbered || null }, signal })),
     }),
     [name, facts.snapshot],
   );
@@ -116,7 +119,7 @@ function Preview({ name, facts }: { name: string; facts: TableFacts }) {
   if (found.length === 0) return <Empty title="The table has no rows at this snapshot." />;
   return (
     <>
-      <Grid rows={found} label={`Rows of ${name}`} version={at} height={`${Math.min(560, found.length * 30 + 64)}px`} />
+      <Grid rows={found} label={`Rows of ${name}`} version={at} height={`${Math.min(560, found.length * 30 + 64)}px`} {...(numbered ? { hidden: "rowid", link: (row) => rowAddress(name, row["rowid"], at) } : {})} />
       {facts.rows > found.length && (
         <p class="dim under">
           The first {count(found.length)} of {count(facts.rows)} rows. <a href={routeTo(["sql"], { q: `FROM ${quotedTable(name)}`, at: facts.snapshot })}>See all in SQL</a>

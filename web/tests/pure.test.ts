@@ -4,8 +4,10 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { chooseChart, histogram, natureOf, placeOf, points } from "../src/choice.ts";
+import { drawing, lasting, perSecond, rateOf, stateOf, type Described } from "../src/flow.ts";
 import { ago, bytes, counted, quotedTable, referTo, splitName } from "../src/format.ts";
 import { compareColumns, kindOf } from "../src/history.ts";
+import { tableOf } from "../src/lineage.ts";
 import { perMinute } from "../src/minutes.ts";
 import { parametersFor, parametersOf, valueOf } from "../src/params.ts";
 import { parseRoute, routeTo, snapshotOf } from "../src/route.ts";
@@ -166,7 +168,9 @@ test("points are in order, and times are in UTC", () => {
   assert.ok(Number.isNaN(placeOf(null, "number")));
   const rows = [{ t: "1970-01-02", n: 2 }, { t: null, n: 9 }, { t: "1970-01-01", n: null }];
   const nature = (name: string) => (name === "t" ? "time" : "number") as "time" | "number";
-  assert.deepEqual(points(rows, { kind: "line", x: "t", y: ["n"] }, nature), { x: [0, 86400], y: [[null, 2]] });
+  const { x, y, order } = points(rows, { kind: "line", x: "t", y: ["n"] }, nature);
+  assert.deepEqual({ x, y }, { x: [0, 86400], y: [[null, 2]] });
+  assert.deepEqual(order.map((index) => placeOf(rows[index]!.t, "time")), x);
   const bins = histogram([0, 1, 2, 3, Number.NaN]);
   assert.equal(bins.counts.reduce((sum, each) => sum + each, 0), 4);
   assert.deepEqual(histogram([5, 5]), { edges: [5], counts: [2] });
@@ -186,4 +190,50 @@ test("a link opens in an empty sheet or a new one, and twice in the same", () =>
 
 test("commits are counted by minute", () => {
   assert.deepEqual(perMinute([0, 59_999, 60_000, 119_999, 120_000], 120_000, 3), [1, 2, 2]);
+});
+
+const PIPELINE: Described = {
+  name: "p", engine: "local", source: "nats", state: "running", running: true, here: true, reads: "orders", query: null, every_seconds: 1,
+  dead_letters: null, letters: 0, letters_pending: 0, checkpoint: 1, checkpoint_time: null, finished: true, position: null, lag: 0, lag_seconds: 0,
+  sinks: [{ name: "a", type: "lake", mode: "append", where: null, writes: "x" }, { name: "b", type: "delta", mode: "append", where: null, writes: null }],
+  checkpoints: [
+    { checkpoint: 0, checkpoint_time: "2026-01-01T00:00:00+00:00", sequence: 10 },
+    { checkpoint: 1, checkpoint_time: "2026-01-01T00:00:02+00:00", sequence: 50 },
+  ],
+  run: { batches: 1, rows: 90, rejected: 0, restarts: 0, error: null, recent: [{ checkpoint: 1, rows: 90, rejected: 0, milliseconds: 5, ended: 1000 }] },
+};
+
+test("the rate is that of the last minute, elsewhere that between checkpoints, and none of what does not run", () => {
+  assert.equal(rateOf(PIPELINE, 1030_000), 1.5);
+  assert.equal(rateOf(PIPELINE, 1061_000), 0);
+  assert.equal(rateOf({ ...PIPELINE, here: false, run: null }, 0), 20);
+  assert.equal(rateOf({ ...PIPELINE, here: false, checkpoints: [] }, 0), null);
+  assert.equal(rateOf({ ...PIPELINE, running: false }, 0), null);
+  assert.deepEqual([null, 0, 0.5, 12.34, 1234.5].map(perSecond), ["–", "0", "0.50", "12.3", "1,235"]);
+  assert.deepEqual([0.25, 61.04, 600, 9000].map(lasting), ["250 ms", "61 s", "10 min", "3 h"]);
+  assert.equal(stateOf(PIPELINE), "running");
+  assert.equal(stateOf({ ...PIPELINE, running: false }), "waiting");
+  assert.equal(stateOf({ ...PIPELINE, running: false, state: "stopped" }), "stopped");
+});
+
+test("a pipeline is drawn with every sink, and what is no row beside it", () => {
+  const { nodes, lines } = drawing({ ...PIPELINE, dead_letters: "bad" });
+  assert.deepEqual(nodes.map((node) => node.id), ["source", "query", "sink a", "sink b", "letters"]);
+  assert.deepEqual(lines.map((line) => [line.from.id, line.to.id, line.dashed]), [["source", "query", false], ["query", "sink a", false], ["query", "sink b", false], ["source", "letters", true]]);
+  assert.deepEqual(nodes[2]!.leads, { table: "main.x" });
+  const places = nodes.map((node) => `${node.x} ${node.y}`);
+  assert.equal(new Set(places).size, places.length);
+  assert.equal(drawing(PIPELINE).lines.length, 3);
+});
+
+test("a statement tells of which table its rows are only where there is no doubt", () => {
+  assert.equal(tableOf("FROM orders"), "main.orders");
+  assert.equal(tableOf("select rowid, * from shop.orders where id = 'from x' order by id limit 5;"), "shop.orders");
+  assert.equal(tableOf('SELECT rowid, id FROM "a.b"."c""d"'), '"a.b"."c""d"');
+  for (const sql of [
+    "SELECT rowid FROM a JOIN b USING (id)", "SELECT rowid FROM a, b", "SELECT max(rowid) AS rowid FROM a", "SELECT id AS rowid FROM a", "SELECT rowid FROM (FROM a)",
+    "FROM a UNION ALL FROM b", "WITH a AS (FROM b) FROM a", "SELECT rowid FROM a AS x", "SELECT rowid FROM a AT (VERSION => 1)", "INSERT INTO a FROM b", "SELECT rowid FROM a WHERE id IN (SELECT 1)",
+    "SELECT 1 -- FROM a\nFROM b", "SELECT 'x' FROM a", "SELECT id rowid FROM a", "",
+  ])
+    assert.equal(tableOf(sql), null, sql);
 });

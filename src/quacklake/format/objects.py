@@ -306,6 +306,7 @@ MATERIALIZED_VIEW = "quacklake_materialized_view"
 _VIEW_STREAM = "materialized view "
 REQUEST_STREAM = "request "
 _CONSUMER_STREAM = "consumer "
+_LETTERS_STREAM = "dead letters "
 
 
 def view_stream(id_: str) -> str:
@@ -336,9 +337,14 @@ def consumer_stream(digest: str) -> str:
     return _CONSUMER_STREAM + digest
 
 
+def letters_stream(pipeline: str) -> str:
+    """Return the name of the mark of the dead letters of a pipeline that were published again."""
+    return _LETTERS_STREAM + pipeline
+
+
 def is_own_stream(name: str) -> bool:
-    """Return whether a mark is Quacklake's own: of a view, of a request that was done, or of a consumer of changes."""
-    return name.startswith((_VIEW_STREAM, REQUEST_STREAM, _CONSUMER_STREAM))
+    """Return whether a mark is Quacklake's own: of a view, a request that was done, a consumer, or dead letters."""
+    return name.startswith((_VIEW_STREAM, REQUEST_STREAM, _CONSUMER_STREAM, _LETTERS_STREAM))
 
 
 def check_stream(name: object) -> str:

@@ -18,6 +18,7 @@ from quacklake.faults import reach
 from quacklake.operations.handles import LakeHandle
 from quacklake.pipelines.checkpoints import Checkpoints, Claim, Manifest
 from quacklake.pipelines.lake_tables import Counts, Run, Work
+from quacklake.pipelines.origins import Origins
 from quacklake.transaction import Transaction
 
 _log = logging.getLogger("quacklake.pipeline")
@@ -29,10 +30,21 @@ Prepare: TypeAlias = Callable[[int], PreparedCommit]
 
 
 class Barrier:
-    """Commits the batches of one run. ``sinks`` are those outside of the lake, by name."""
+    """Commits the batches of one run. ``sinks`` are those outside of the lake, by name.
 
-    def __init__(self, handle: LakeHandle, checkpoints: Checkpoints, claim: Claim, sinks: Mapping[str, Sink]) -> None:
+    ``origins`` say in each commit where its rows come from.
+    """
+
+    def __init__(
+        self,
+        handle: LakeHandle,
+        checkpoints: Checkpoints,
+        claim: Claim,
+        sinks: Mapping[str, Sink],
+        origins: Origins | None = None,
+    ) -> None:
         self._handle = handle
+        self._origins = origins
         self._checkpoints = checkpoints
         self._claim = claim
         self._sinks = sinks
@@ -76,6 +88,8 @@ class Barrier:
             raise
         reach("pipeline.confirm.after")
         self.last = checkpoint_id
+        if self._origins is not None:
+            self._origins.passed(position)
         if prepared:
             self._unfinished.append(manifest)
             self.recover()
@@ -97,6 +111,10 @@ class Barrier:
     def _confirm(self, manifest: Manifest, stages: Mapping[str, Stage]) -> dict[str, Counts]:
         """Commit the rows of all lake tables and the checkpoint in one transaction."""
         found: list[Counts] = []
+        handle = self._handle
+        if self._origins is not None:
+            origin = self._origins.signature(handle.signature, manifest.checkpoint_id, manifest.position)
+            handle = handle.signed(origin)
 
         def confirm(works: Sequence[Work]) -> None:
             def all_works(tx: Transaction) -> list[Counts]:
@@ -104,7 +122,7 @@ class Barrier:
                 self._checkpoints.confirm(tx, self._claim, manifest)
                 return counts
 
-            found[:] = self._handle.run(all_works)
+            found[:] = handle.run(all_works)
 
         def enter(rest: Sequence[Stage], works: Sequence[Work]) -> None:
             if not rest:

@@ -114,6 +114,12 @@ class LakeSource(TableSource):
         """Return how many snapshots after one have changed the table."""
         return sum(id_ > version for id_ in self._table.history().column("snapshot_id").to_pylist())
 
+    def waiting_since(self, version: int) -> datetime | None:
+        """Return when the first snapshot after one that changed the table was made; None without one."""
+        made = self._table.history().select(["snapshot_id", "snapshot_time"]).to_pylist()
+        times: list[datetime] = [each["snapshot_time"] for each in made if each["snapshot_id"] > version]
+        return min(times, default=None)
+
     def version_at(self, moment: datetime) -> int:
         """Return the snapshot that was the newest at a time."""
         return self._lake.at(timestamp=moment).snapshot_id

@@ -23,6 +23,7 @@ from quacklake.pipelines.barrier import Barrier, Prepare, Stage
 from quacklake.pipelines.checkpoints import Checkpoints, Claim
 from quacklake.pipelines.definition import SOURCE_NAME, PipelineDefinition
 from quacklake.pipelines.lake_tables import Counts, LakeSink
+from quacklake.pipelines.origins import Origins
 from quacklake.pipelines.reports import BatchReport
 from quacklake.pipelines.sinks import Sinks, open_source, poll_interval
 from quacklake.pipelines.windows import parse_query
@@ -79,7 +80,8 @@ class LocalRun:
         self._sinks = Sinks.open(lake, definition, claim.incarnation)
         self._session = session_of(lake.handle)
         self._letters = None if definition.dead_letters is None else LakeSink(lake, {"table": definition.dead_letters})
-        self.barrier = Barrier(lake.handle, checkpoints, claim, self._sinks.others)
+        origins = Origins(definition, claim.position)
+        self.barrier = Barrier(lake.handle, checkpoints, claim, self._sinks.others, origins)
         self._claim = claim
         self.idle = poll_interval(definition.source, definition.every)
         self.full = False

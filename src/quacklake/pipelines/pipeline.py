@@ -10,8 +10,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from quacklake.catalog.own_tables import lease_left
 from quacklake.errors import CommitUnknown, InputError, LeaseHeldError, QuacklakeError, StreamFencedError, Transient
@@ -21,7 +22,7 @@ from quacklake.pipelines.barrier import Barrier
 from quacklake.pipelines.checkpoints import Checkpoints, Claim, Manifest, manifest_view
 from quacklake.pipelines.definition import SPARK, PipelineDefinition, check_secrets
 from quacklake.pipelines.local import LocalRun, needs_state
-from quacklake.pipelines.reports import BatchReport, RunReport
+from quacklake.pipelines.reports import BatchReport, Lag, RunReport
 from quacklake.pipelines.sinks import Sinks, open_source
 
 _log = logging.getLogger("quacklake.pipeline")
@@ -30,6 +31,7 @@ _LOOK = 2.0
 """Seconds between two looks at whether a pipeline is still wanted."""
 
 OnBatch = Callable[[BatchReport], None]
+T = TypeVar("T")
 
 
 class Run(Protocol):
@@ -215,18 +217,32 @@ class Pipeline:
 
     def behind(self) -> int | None:
         """Return how many messages or versions of the source were not passed on yet; None if that is not known."""
+        return self._asked(lambda source, done: int(source.behind(done)))
+
+    def lag(self) -> Lag | None:
+        """Return how far the pipeline is behind its source, in messages and in time; None if that is not known."""
+
+        def look(source: Any, done: int) -> Lag:
+            count = int(source.behind(done))
+            since = getattr(source, "waiting_since", None)
+            if since is None or not count:
+                return Lag(count, None if count else 0.0)
+            first = since(done)
+            return Lag(count, 0.0 if first is None else max(0.0, (datetime.now(UTC) - first).total_seconds()))
+
+        return self._asked(look)
+
+    def _asked(self, ask: Callable[[Any, int], T]) -> T | None:
+        """Ask the source about what comes behind the last checkpoint; None if it cannot tell."""
         checkpoints = self.checkpoints.list()
         if not checkpoints or self.definition.source.type == SPARK:
             return None
         position = json.loads(Manifest.from_json(checkpoints[-1].manifest).position)
         source = open_source(self.lake, self.definition.source)
         try:
-            behind = getattr(source, "behind", None)
-            if behind is None:
-                return None
             known = position.get("offsets", position)  # Spark has its own form
             done = known.get("sequence", known.get("after", position.get("table_version")))
-            return None if done is None else int(behind(int(done)))
+            return None if done is None or not hasattr(source, "behind") else ask(source, int(done))
         except QuacklakeError:
             return None  # the source cannot be reached
         finally:

@@ -42,3 +42,14 @@ class RunReport:
             self.restarts,
             self.seconds,
         )
+
+
+@dataclass(frozen=True)
+class Lag:
+    """The messages or versions of a source that were not passed on, and for how long the first of them has waited.
+
+    ``seconds`` is None if the source cannot tell.
+    """
+
+    count: int
+    seconds: float | None

@@ -29,6 +29,7 @@ from quacklake.pipelines.definition import LAKE, SOURCE_NAME, SPARK, PipelineDef
 from quacklake.pipelines.joined_tables import PUSHDOWN, follow_joined
 from quacklake.pipelines.lake_tables import LakeSink
 from quacklake.pipelines.local import branch, needs_state
+from quacklake.pipelines.origins import Origins
 from quacklake.pipelines.reports import BatchReport
 from quacklake.pipelines.sinks import Sinks, folder
 from quacklake.pipelines.spark_files import write_files
@@ -66,7 +67,8 @@ class SparkRun:
         self._until_caught_up = until_caught_up
         self._sinks = Sinks.open(lake, definition, claim.incarnation)
         self._letters = None if definition.dead_letters is None else LakeSink(lake, {"table": definition.dead_letters})
-        self.barrier = Barrier(lake.handle, checkpoints, claim, self._sinks.others)
+        origins = Origins(definition, claim.position)
+        self.barrier = Barrier(lake.handle, checkpoints, claim, self._sinks.others, origins)
         self._folder = f"{folder(definition.name)}{claim.incarnation}/"
         self._store = lake.handle.context.store
         self._reports: queue.Queue[BatchReport] = queue.Queue()

@@ -24,6 +24,7 @@ from quacklake.service.routes import (
     ekko,
     health,
     layout,
+    origins,
     pipelines,
     pond,
     sql,
@@ -39,18 +40,8 @@ from quacklake.service.tracing import Tracing
 __all__ = ["API", "create_app"]
 
 API = "/api/v1"
-_MODULES = (
-    sql,
-    writes,
-    care,
-    catalog,
-    layout,
-    changes,
-    work,
-    views,
-    pipelines,
-    pond,
-)  # the busiest first: it is searched
+# the busiest first: they are searched in this order
+_MODULES = (sql, writes, care, catalog, layout, changes, work, views, pipelines, origins, pond)
 _ABOUT = """Read and change a lake over HTTP.
 
 Every request carries `Authorization: Bearer <token>`. An error is `application/problem+json` with a stable `code`, a

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +18,18 @@ from quacklake.service.problems import TooBusyError
 if TYPE_CHECKING:
     from quacklake.lake import Lake
     from quacklake.pipelines import BatchReport, Pipeline
+    from quacklake.pipelines.dead_letters import Letter
 
 __all__ = ["Runners"]
 
 _Key = tuple[str, str | None, str]
+_RECENT = 60
+"""The batches of a run that are remembered."""
+_LETTER_BYTES = 64 * 1024
+"""The most bytes of a message in an answer."""
+_LONGEST_CHARACTER = 3
+_NAMES = ("stream", "table", "location", "table_name", "subscribe")
+"""The options that say what a source reads, or a sink writes."""
 
 
 @dataclass
@@ -28,11 +38,16 @@ class _Runner:
 
     pipeline: Pipeline
     began: float = field(default_factory=time.monotonic)
-    last: BatchReport | None = None
+    recent: deque[tuple[float, BatchReport]] = field(default_factory=lambda: deque(maxlen=_RECENT))
+    """The last batches, each with the time of its end."""
+
+    def done(self, batch: BatchReport) -> None:
+        """Note the end of a batch."""
+        self.recent.append((time.time(), batch))
 
     def shown(self) -> dict[str, Any]:
         """Return what the run has done so far."""
-        report, last = self.pipeline.report, self.last
+        report, recent = self.pipeline.report, list(self.recent)
         seconds = max(time.monotonic() - self.began, 1e-9)
         return {
             "batches": report.batches,
@@ -40,7 +55,8 @@ class _Runner:
             "rejected": report.rejected,
             "restarts": report.restarts,
             "rows_per_second": round(report.rows / seconds, 1) if self.pipeline.is_active else None,
-            "last_batch": None if last is None else batch_facts(last),
+            "last_batch": batch_facts(recent[-1][1]) if recent else None,
+            "recent": [{"ended": round(ended, 3), **batch_facts(batch)} for ended, batch in recent],
             "error": _error(self.pipeline.error),
         }
 
@@ -102,7 +118,7 @@ class Runners:
             runner = self._running[_key(lake, pipeline.name)] = _Runner(pipeline)
 
             def on_batch(batch: BatchReport) -> None:
-                runner.last = batch
+                runner.done(batch)
                 self._told(lake, pipeline.name, batch_facts(batch))
 
             pipeline.start(restart=restart, accept=accept, on_batch=on_batch)
@@ -179,32 +195,58 @@ def listed(lake: Lake) -> list[dict[str, Any]]:
 
 def described(lake: Lake, name: str, runners: Runners) -> dict[str, Any]:
     """Return what is known of a pipeline: what it does, where it stands, its lag, and its run in this process."""
+    from quacklake.pipelines.dead_letters import DeadLetters
     from quacklake.pipelines.definitions import Definitions
+    from quacklake.pipelines.origins import sequence_of
 
     definitions = Definitions(lake)
     pipeline = definitions.pipeline(name)
     made, runner = pipeline.definition, runners.find(lake, pipeline.name)
     checkpoints = pipeline.status()
-    last = checkpoints[-1] if checkpoints else None
+    last, lag, letters = checkpoints[-1] if checkpoints else None, pipeline.lag(), DeadLetters(lake, made)
     return {
         **_facts(pipeline),
         "state": definitions.state(pipeline.name),
         "running": pipeline.is_running_somewhere(),
         "here": runner is not None and runner.pipeline.is_active,
+        "reads": _named(made.source.options),
         "query": made.query,
         "every_seconds": made.every.total_seconds(),
         "dead_letters": made.dead_letters,
+        "letters": letters.count(),
+        "letters_pending": letters.pending(),
         "sinks": [
-            {"name": sink.name, "type": sink.type, "mode": sink.options.get("mode", "append"), "where": sink.where}
+            {
+                "name": sink.name,
+                "type": sink.type,
+                "mode": sink.options.get("mode", "append"),
+                "where": sink.where,
+                "writes": _named(sink.options),
+            }
             for sink in made.sinks
         ],
         "checkpoint": last and last["checkpoint_id"],
         "checkpoint_time": last and last["created"],
         "finished": last and last["state"] == "finished",
         "position": last and redact(str(last["position"])),
-        "lag": pipeline.behind(),
+        "checkpoints": [
+            {
+                "checkpoint": each["checkpoint_id"],
+                "checkpoint_time": each["created"],
+                "sequence": sequence_of(each["position"]),
+            }
+            for each in checkpoints
+        ],
+        "lag": lag and lag.count,
+        "lag_seconds": lag and lag.seconds,
         "run": None if runner is None else runner.shown(),
     }
+
+
+def _named(options: Mapping[str, Any]) -> str | None:
+    """Return the name of what a source reads or a sink writes, of a path its last part; None without one."""
+    found = next((str(options[name]) for name in _NAMES if name in options), None)
+    return None if found is None else redact(found.rstrip("/").rpartition("/")[2])
 
 
 def _facts(pipeline: Pipeline) -> dict[str, Any]:
@@ -215,3 +257,55 @@ def _facts(pipeline: Pipeline) -> dict[str, Any]:
         "source": made.source.type,
         "sinks": [sink.name for sink in made.sinks],
     }
+
+
+# -- dead letters ------------------------------------------------------------------------------------------------------
+
+
+def letters(lake: Lake, name: str, after: int, most: int) -> dict[str, Any]:
+    """Return dead letters of a pipeline behind a row id, and the row id to go on from."""
+    from quacklake.pipelines.dead_letters import DeadLetters
+    from quacklake.pipelines.definitions import Definitions
+
+    found = DeadLetters(lake, Definitions(lake).pipeline(name).definition)
+    page = found.page(after, most + 1, _LETTER_BYTES)
+    return {
+        "letters": [_letter(each) for each in page[:most]],
+        "count": found.count(),
+        "pending": found.pending(),
+        "next": page[most - 1].row if len(page) > most else None,
+    }
+
+
+def _letter(letter: Letter) -> dict[str, Any]:
+    return {
+        "row": letter.row,
+        "sequence": letter.sequence,
+        "subject": letter.subject,
+        "time": letter.time,
+        "reason": letter.reason,
+        "body": body_facts(letter.data, letter.size),
+    }
+
+
+def body_facts(data: bytes, size: int) -> dict[str, Any]:
+    """Return the body of a message as JSON has it: text, or base64 for other bytes. It may be cut off."""
+    shown = data[:_LETTER_BYTES]
+    cut = size > len(shown)
+    try:
+        # the end of a character may be cut off
+        text = shown.decode(errors="strict") if not cut else shown.decode(errors="ignore")
+        if cut and len(shown) - len(text.encode()) > _LONGEST_CHARACTER:
+            raise ValueError
+        return {"text": text, "size": size, "cut": cut}
+    except ValueError:
+        return {"base64": base64.b64encode(shown).decode(), "size": size, "cut": cut}
+
+
+def replayed(lake: Lake, name: str, rows: Sequence[int]) -> dict[str, Any]:
+    """Publish dead letters of a pipeline again, and return how many."""
+    from quacklake.pipelines.dead_letters import DeadLetters
+    from quacklake.pipelines.definitions import Definitions
+
+    found = DeadLetters(lake, Definitions(lake).pipeline(name).definition)
+    return {"replayed": found.replay(rows), "count": found.count()}

@@ -76,6 +76,9 @@ class ServiceSettings:
     max_pipelines: int = 8
     """Pipelines that run in this process at once."""
 
+    max_message: int = 8 * _MEGABYTE
+    """The most bytes of a message that is read from a stream, for the origin of a row."""
+
     group_appends: int = 256
     """The most appends that one commit takes."""
     max_appends: int = 4_096

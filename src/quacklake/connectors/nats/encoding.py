@@ -23,6 +23,7 @@ MESSAGES = pa.schema([("subject", pa.string()), ("id", pa.string()), ("rows", pa
 
 _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 _NO_TOKEN = r"[\s.*>\x00-\x1f\x7f]"
+_NO_SUBJECT = r"[\s*>\x00-\x1f\x7f]|^\.|\.$|\.\."
 _NO_HEADER = r"[\r\n\x00]|^\s|\s$"
 _ROWS_AT_ONCE = 50_000
 _ARROW_ROWS = 1000
@@ -31,9 +32,13 @@ _LONGEST_SUBJECT = 2000
 
 @dataclass(frozen=True)
 class SubjectTemplate:
-    """A subject, parts of which are the values of columns: ``orders.{region}``."""
+    """A subject, parts of which are the values of columns: ``orders.{region}``.
+
+    A value is one token of the subject, unless the values of a column are ``whole`` subjects of another stream.
+    """
 
     text: str
+    whole: bool = False
 
     def __post_init__(self) -> None:
         tokens = _PLACEHOLDER.sub("x", self.text).split(".")
@@ -59,7 +64,8 @@ class SubjectTemplate:
 
     def _values(self, rows: pa.Table, name: str) -> pa.ChunkedArray:
         values = _texts(rows, name)
-        bad = pc.or_(pc.equal(pc.binary_length(values), 0), pc.match_substring_regex(values, _NO_TOKEN))
+        never = _NO_SUBJECT if self.whole else _NO_TOKEN
+        bad = pc.or_(pc.equal(pc.binary_length(values), 0), pc.match_substring_regex(values, never))
         bad = pc.fill_null(bad, True)
         if pc.any(bad).as_py():
             value = values.filter(bad)[0].as_py()

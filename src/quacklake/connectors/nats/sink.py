@@ -44,12 +44,12 @@ def sink(options: Mapping[str, Any]) -> NatsSink:
 class NatsSink(StagedSink):
     """One stream. ``writer_id`` names the writer; one name is one sequence of checkpoints."""
 
-    def __init__(self, options: Mapping[str, Any]) -> None:
+    def __init__(self, options: Mapping[str, Any], *, whole_subjects: bool = False) -> None:
         read = ConnectorOptions("nats", options)
         self.stream = NatsStream.of(read)
         if len(self.stream.subjects) != 1:
             raise ConfigError("nats: a sink needs one subject", hint="subject='orders.{region}'")
-        self._subject = SubjectTemplate(self.stream.subjects[0])
+        self._subject = SubjectTemplate(self.stream.subjects[0], whole_subjects)
         self._form = read.choice("format", FORMATS, "json")
         self._id_column = read.optional("dedup_id_column")
         self.writer_id = _name(read.text("writer_id", "quacklake"))

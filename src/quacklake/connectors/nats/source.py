@@ -6,7 +6,7 @@ import time
 from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -133,6 +133,17 @@ class NatsSource:
         """Return how many sequences the stream has after one."""
         with self.stream.connect() as connection:
             return max(0, self.stream.look(connection).last - sequence)
+
+    def waiting_since(self, sequence: int) -> datetime | None:
+        """Return when the first message after a sequence was stored; None without one."""
+        with self.stream.connect() as connection:
+            end = self.stream.look(connection).last + 1
+            first = connection.read_range(
+                self.stream.name, sequence + 1, end, self.stream.subjects, batch=1, headers_only=True
+            )
+            found = next(first, None)
+            first.close()
+            return None if found is None else datetime.fromtimestamp(found.times[0] / 1e9, UTC)
 
     def current_checkpoint(self) -> SourceCheckpoint:
         """Return the last sequence of the rows that were returned."""

@@ -184,6 +184,7 @@ async def read_rows(
     request: Request,
     table: TableName,
     columns: Annotated[list[str] | None, Query(max_length=1_000, description="The columns; all by default.")] = None,
+    row_ids: Annotated[bool, Query(description="Add the row ids, as the column `rowid`.")] = False,
     limit: LIMIT = None,
     cursor: _CURSOR = None,
     version: Version = None,
@@ -211,7 +212,7 @@ async def read_rows(
         if known(request, identity, tag):
             return Response(status_code=304, headers=headers)
         page, following = await service.run(
-            _page, service, identity, table, columns, snapshot, after, page_size(service, limit)
+            _page, service, identity, table, columns, snapshot, after, page_size(service, limit), row_ids
         )
         if following is not None:
             headers[NEXT] = following
@@ -254,6 +255,7 @@ def _page(
     snapshot: int,
     after: int,
     most: int,
+    row_ids: bool,
 ) -> tuple[pa.Table, str | None]:
     """Return the rows after a row, at most so many, and the cursor of the next page if there are more."""
     ref = TableRef.parse(table)
@@ -261,6 +263,8 @@ def _page(
     chosen = schema.names if columns is None else [schema.find(name).name for name in columns]
     if len(set(chosen)) != len(chosen):
         raise InputError("a column is named twice")
+    if row_ids and any(name.lower() == "rowid" for name in schema.names):
+        raise InputError("the table has a column rowid, which hides the numbers of its rows")
     listed = ", ".join(quote(name) for name in chosen)
     text = (
         f"SELECT {listed}, rowid AS ql_row FROM {quote(ref.schema)}.{quote(ref.name)} AT (VERSION => {snapshot:d}) "
@@ -276,6 +280,8 @@ def _page(
     if found.num_rows > most:
         last = page.column("ql_row")[-1].as_py()
         following = base64.urlsafe_b64encode(json.dumps([snapshot, last]).encode()).decode()
+    if row_ids:
+        return page.rename_columns([*page.column_names[:-1], "rowid"]), following
     return page.drop_columns(["ql_row"]) if page.num_columns > 1 else page, following
 
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
+from pydantic import BaseModel, ConfigDict, Field
 
 from quacklake.service import runners
-from quacklake.service.facts import whole_lake
+from quacklake.service.facts import LIMIT, page_size, whole_lake
 from quacklake.service.identity import Role
 from quacklake.service.state import service_of
-from quacklake.service.values import LakeName
+from quacklake.service.values import LARGEST, LakeName
 
 router = APIRouter(tags=["pipelines"])
+
+_MOST_LETTERS = 100
+"""Dead letters of a page: each may have many bytes."""
 
 PipelineName = Annotated[str, Path(max_length=200)]
 
@@ -30,8 +34,9 @@ async def list_pipelines(request: Request, lake: LakeName = None) -> dict[str, l
 async def describe_pipeline(request: Request, name: PipelineName, lake: LakeName = None) -> dict[str, Any]:
     """Return what a pipeline does, its last checkpoint and position, and by how much it lags behind its source.
 
-    `lag` counts messages or versions; it is null when the source cannot tell. `run` is there where this process runs
-    the pipeline, or did: its rows, its rate, its last batch, and the error that it ended with.
+    `lag` counts messages or versions, and `lag_seconds` is how long the first of them has waited; both are null when
+    the source cannot tell. `checkpoints` are the last ones, with their sequences of a NATS stream. `run` is there if
+    this process runs the pipeline, or did: its rows, its rate, its last batches, and the error that it ended with.
     """
     service = service_of(request)
     identity = await service.enter(request)
@@ -65,3 +70,44 @@ async def stop_pipeline(request: Request, name: PipelineName, lake: LakeName = N
     identity = await service.enter(request, Role.ADMIN)
     await service.run(service.runners.stop, whole_lake(identity), name)
     return await service.run(runners.described, identity.lake, name, service.runners)
+
+
+class Replay(BaseModel):
+    """The dead letters to publish again, by their row ids; none finishes a replay that was cut off."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"example": {"rows": [0, 1]}})
+
+    rows: Annotated[list[Annotated[int, Field(ge=0, le=LARGEST)]], Field(max_length=10_000)] = []
+
+
+@router.get("/pipelines/{name}/dead-letters", summary="List dead letters", operation_id="list_dead_letters")
+async def list_dead_letters(
+    request: Request,
+    name: PipelineName,
+    limit: LIMIT = None,
+    after: Annotated[int, Query(ge=-1, le=LARGEST, description="`next` of the page before.")] = -1,
+    lake: LakeName = None,
+) -> dict[str, Any]:
+    """Return the messages that are not rows, each with its row id, its sequence, the reason and its body.
+
+    A body comes as `text`, or as `base64` if it is not one, and up to 64 KiB of it. `pending` counts messages of a
+    replay that was cut off before they were published.
+    """
+    service = service_of(request)
+    identity = await service.enter(request)
+    async with service.turn():
+        most = min(page_size(service, limit), _MOST_LETTERS)
+        return await service.run(lambda: runners.letters(whole_lake(identity), name, after, most))
+
+
+@router.post("/pipelines/{name}/dead-letters/replay", summary="Replay dead letters", operation_id="replay_dead_letters")
+async def replay_dead_letters(
+    request: Request, name: PipelineName, body: Replay, lake: LakeName = None
+) -> dict[str, Any]:
+    """Publish dead letters to their stream again, once, and remove them. This needs the role admin.
+
+    The pipeline reads them as new messages: change its schema or its query first, so that they become rows.
+    """
+    service = service_of(request)
+    identity = await service.enter(request, Role.ADMIN)
+    return await service.run(runners.replayed, whole_lake(identity), name, body.rows)

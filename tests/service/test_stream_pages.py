@@ -1,0 +1,257 @@
+"""The pages of streams in a real browser, over a real service and a real NATS server."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import quacklake
+from quacklake.connectors.nats.connection import NatsConnection
+from quacklake.lake import Lake
+from quacklake.pipelines.definitions import Definitions
+from services import NatsServer
+from services.browser import Browser, find_browser
+from tests.service.pages import Page
+from tests.service.serving import Served, served
+from tests.service.test_pages import HOSTILE, clean, picture
+
+pytestmark = pytest.mark.skipif(
+    find_browser() is None, reason="no browser: `make setup` installs chromium-headless-shell where it can"
+)
+NAME = "orders"
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    program = find_browser()
+    assert program is not None
+    opened = Browser(program, tmp_path_factory.mktemp("profile"))
+    opened.size(1280, 800)
+    yield opened
+    opened.close()
+
+
+@dataclass
+class Flow:
+    """A service with a pipeline from NATS."""
+
+    served: Served
+    nats: NatsConnection
+    stream: str
+
+    def publish(self, *bodies: bytes, subject: str = "eu") -> None:
+        self.nats.publish([(f"{self.stream}.{subject}", body, None) for body in bodies])
+
+    def describe(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.served.reader.get(f"/api/v1/pipelines/{NAME}").json()
+        return found
+
+
+def definition(server: str, stream: str, folder: Path, **options: Any) -> dict[str, Any]:
+    return {
+        "pipeline": NAME,
+        "source": {"type": "nats", "servers": server, "stream": stream, "schema": "id BIGINT, price DOUBLE"},
+        "query": "SELECT id, price, price * 1.2 AS gross, _subject, _sequence FROM source",
+        "sinks": [
+            {"name": "lake", "type": "lake", "table": "orders"},
+            {"name": "delta", "type": "delta", "location": str(folder / "delta"), "where": "price > 100"},
+        ],
+        "dead_letters": "bad_orders",
+        "every": "50 ms",
+        "lease": "2 seconds",
+        **options,
+    }
+
+
+@pytest.fixture(scope="module")
+def flow(tmp_path_factory: pytest.TempPathFactory, nats_server: NatsServer) -> Iterator[Flow]:
+    folder: Path = tmp_path_factory.mktemp("flow")
+    lake: Lake = quacklake.connect(f"sqlite:///{folder}/lake.db", folder / "data", create=True)
+    stream = f"orders_{secrets.token_hex(3)}"
+    with NatsConnection(nats_server.url) as nats:
+        nats.jetstream(f"STREAM.CREATE.{stream}", {"name": stream, "subjects": [f"{stream}.>"], "storage": "memory"})
+        Definitions(lake).apply(definition(nats_server.url, stream, folder))
+        with served(lake, poll_seconds=0.1) as found:
+            yield Flow(found, nats, stream)
+
+
+@pytest.fixture
+def page(browser: Browser, flow: Flow) -> Iterator[Page]:
+    browser.size(1280, 800)
+    yield Page(browser, flow.served.url)
+    assert browser.problems() == []
+
+
+def order(number: int, price: float = 9.5) -> bytes:
+    return json.dumps({"id": number, "price": price}).encode()
+
+
+def test_a_pipeline_is_started_watched_and_stopped_from_its_page(page: Page, flow: Flow, tmp_path: Path) -> None:
+    page.enter("admin-token", "streams")
+    page.see(".pipeline .state", "Stopped")
+    page.see(".flow .source", flow.stream)
+    assert len(page.texts(".flow .sink")) == 2 and page.texts(".flow .letters .note") == ["0 dead letters"]
+    page.click(".start")
+    page.see(".pipeline .state", "Running")
+    for number in range(12):
+        flow.publish(*(order(20 * number + each, 30.0 * each) for each in range(20)))
+        end = time.monotonic() + 30
+        while flow.describe()["lag"] != 0:  # so that each is a batch of its own
+            assert time.monotonic() < end
+    page.wait("document.querySelectorAll('.durations i').length >= 3")
+    page.see(".figure", "240of the stream")
+    page.see(".figure", "caught up")
+    assert page.figure("Behind") == "0"
+    assert flow.served.lake.sql("SELECT count(*), count(DISTINCT id) FROM orders").fetchone() == (240, 240)
+    flow.publish(b"no order", HOSTILE.encode(), b"\xff\x00")
+    page.see(".flow .letters", "3 dead letters")
+    clean(page)
+    picture(page, "streams", tmp_path)
+    page.browser.size(360, 740)
+    page.see(".pipeline .figure")
+    assert page.run("document.documentElement.scrollWidth") <= 360
+    page.browser.size(1280, 800)
+    page.click(".stop")
+    page.see(".pipeline .state", "Stopped")
+    assert flow.describe()["running"] is False
+
+
+def test_nodes_of_the_graph_lead_to_tables_by_the_keyboard(page: Page, flow: Flow) -> None:
+    page.enter("reader-token", "streams")
+    page.see(".flow a.sink")
+    page.run("document.querySelector('.flow a.sink').focus()")
+    assert page.run("document.activeElement.getAttribute('aria-label')") == "orders, lake, append"
+    page.press("Enter")
+    page.wait("location.hash.startsWith('#/tables/main.orders')")
+    page.see(".grid .line", "36")
+
+
+def test_a_reader_sees_streams_and_letters_but_no_buttons(page: Page, flow: Flow) -> None:
+    page.enter("reader-token", f"streams/{NAME}")
+    page.see(".letters li", "no order")
+    page.see(".letters li", HOSTILE)
+    assert page.run("document.querySelector('.letters img')") is None
+    assert page.run("document.querySelectorAll('.start, .stop, .replay, .replay-all, .letters input').length") == 0
+    page.see(".letters .small", "base64")
+    page.see(".positions li", "up to sequence")
+    clean(page)
+    answer = flow.served.reader.post(f"/api/v1/pipelines/{NAME}/dead-letters/replay", json={"rows": [0]})
+    assert answer.status_code == 403
+
+
+def test_an_admin_replays_a_dead_letter_after_a_question(page: Page, flow: Flow, tmp_path: Path) -> None:
+    before = flow.describe()
+    page.enter("admin-token", f"streams/{NAME}")
+    page.see(".letters li input")
+    page.run("document.querySelector('.letters li input').click()")
+    page.click(".replay:not(:disabled)")
+    page.see("dialog", "Replay 1 dead letter")
+    clean(page)
+    picture(page, "letters", tmp_path)
+    page.click("dialog .buttons button", "Cancel")
+    page.gone("dialog")
+    assert flow.describe()["letters"] == before["letters"], "a question changes nothing"
+    page.click(".replay:not(:disabled)")
+    page.click("dialog .primary")
+    page.gone("dialog")
+    page.wait(f"document.querySelectorAll('.letters li').length === {before['letters'] - 1}")
+    last = flow.nats.jetstream(f"STREAM.INFO.{flow.stream}")["state"]["last_seq"]
+    [part] = flow.nats.read_range(flow.stream, last, last + 1)
+    assert part.data.to_pylist() == [b"no order"]
+    assert flow.describe()["lag"] == before["lag"] + 1
+
+
+# -- from pixel to packet ----------------------------------------------------------------------------------------------
+
+
+def test_a_row_of_the_preview_leads_to_its_message(page: Page, flow: Flow, tmp_path: Path) -> None:
+    page.enter("admin-token", "tables/main.orders?tab=preview")
+    page.see(".grid .line")
+    assert "rowid" not in page.texts(".grid [role=columnheader] b")
+    third = page.cells()[2]
+    page.click(".grid .line a.origin", "3")
+    page.wait("location.hash.startsWith('#/row/main.orders/2')")
+    page.see(".steps-back .body", json.dumps({"id": int(third[0]), "price": float(third[1])}))
+    assert page.texts(".steps-back .sequence") == [third[4]]
+    page.see(".steps-back li", f"pipeline {NAME}")
+    clean(page)
+    picture(page, "packet", tmp_path)
+    page.browser.size(360, 740)
+    assert page.run("document.documentElement.scrollWidth") <= 360
+    page.browser.size(1280, 800)
+    page.click(".steps-back a", NAME)
+    page.see(".streams h1", NAME)
+
+
+def test_a_reader_is_told_that_messages_are_for_administrators(page: Page, flow: Flow) -> None:
+    page.enter("reader-token", "row/main.orders/0")
+    page.see(".steps-back .why", "Messages are for administrators.")
+    page.see(".steps-back .sequence", "1")
+    assert page.run("document.querySelector('.steps-back .body')") is None
+    page.go("row/main.orders/evil")
+    page.see(".empty", "There is no such row.")
+
+
+def test_rows_and_points_of_a_statement_lead_to_their_messages(page: Page, flow: Flow) -> None:
+    page.enter("admin-token", "sql")
+    page.ask("SELECT rowid, id, price, _sequence FROM orders WHERE price > 500 ORDER BY id DESC")
+    chosen = page.cells()[1]
+    page.click(".grid .line a.origin", "2")
+    page.see(".steps-back .sequence", chosen[3])
+    page.go("sql")
+    page.ask("SELECT rowid + 1 AS rowid, id FROM orders")
+    assert page.run("document.querySelector('.grid a.origin')") is None, "that is not the id of a row"
+    page.ask("SELECT rowid, id, price FROM orders WHERE id < 20 ORDER BY id")
+    page.click("#tab-chart")
+    page.see(".plot canvas")
+    page.choose(".chart-page select[name=x]", "id")
+    page.choose(".chart-page select[name=y]", "price")
+    page.wait("document.querySelector('.plot').getAttribute('aria-label').includes('across id')")
+    x, y, width = page.run(
+        "(() => { const box = document.querySelector('.plot .u-over').getBoundingClientRect();"
+        " return [box.x, box.y + box.height / 2, box.width]; })()"
+    )
+    for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
+        page.browser.call("Input.dispatchMouseEvent", type=kind, x=x + width - 2, y=y, button="left", clickCount=1)
+    page.wait("location.hash.startsWith('#/row/main.orders/')")
+    assert page.run("location.hash").endswith("/19"), "the last point is the row with the largest id"
+    page.see(".steps-back .body", '"id": 19')
+    # Chromium would keep the look of what is typed over in the editor, which the policy of the page forbids
+    assert all(each.startswith("Applying inline style") for each in page.browser.problems())
+    page.browser.events.clear()
+
+
+def test_a_stream_whose_server_is_away_says_so_and_one_that_is_not_there_too(page: Page, flow: Flow) -> None:
+    Definitions(flow.served.lake).apply(
+        {
+            "pipeline": "away",
+            "source": {"type": "nats", "servers": "nats://127.0.0.1:1", "stream": "x", "schema": "id BIGINT", "max_retries": 1},
+            "sinks": [{"type": "lake", "table": "away"}],
+            "restart": {"attempts": 0},
+        }
+    )  # fmt: skip
+    page.enter("admin-token", "streams/nothing")
+    page.see(".empty", "There is no such pipeline.")
+    page.go("streams/away")
+    page.see(".positions, .pipeline", "There are none yet")
+    page.click(".start")
+    page.see(".failure", "NATS")
+    page.see(".pipeline .state", "Failed")
+    clean(page)
+
+
+def test_a_lake_without_pipelines_says_how_to_make_one(browser: Browser, tmp_path: Path) -> None:
+    lake = quacklake.connect(f"sqlite:///{tmp_path}/lake.db", tmp_path / "data", create=True)
+    with served(lake) as found:
+        page = Page(browser, found.url)
+        page.enter("reader-token", "streams")
+        page.see(".empty", "quacklake pipeline apply")
+        clean(page)
+        browser.call("Page.navigate", url="about:blank")
