@@ -7,6 +7,7 @@ import "uplot/dist/uPlot.min.css";
 import { chooseChart, histogram, natureOf, placeOf, points, type ChartKind, type Choice } from "./choice.ts";
 import { count } from "./format.ts";
 import { shown, type GridRows } from "./grid.tsx";
+import { THEME } from "./theme.ts";
 import { Empty } from "./ui.tsx";
 
 /** More rows than this say no more in a chart. */
@@ -67,13 +68,8 @@ function Plot({ rows, choice }: { rows: GridRows; choice: Choice }) {
   const [turn, setTurn] = useState(0);
   useEffect(() => {
     const changed = () => setTurn((before) => before + 1);
-    const dark = matchMedia("(prefers-color-scheme: dark)");
-    addEventListener("themechange", changed);
-    dark.addEventListener("change", changed);
-    return () => {
-      removeEventListener("themechange", changed);
-      dark.removeEventListener("change", changed);
-    };
+    addEventListener(THEME, changed);
+    return () => removeEventListener(THEME, changed);
   }, []);
   useEffect(() => {
     const element = frame.current!;
