@@ -32,6 +32,7 @@ from services import (
     Unavailable,
 )
 from services.background import ensure, stop
+from services.browser import Browser, find_browser
 from tests import sampling, scheduling, scratch, seeds
 from tests.catalog.stock import Stock
 from tests.duckdbs import needs_extensions
@@ -264,3 +265,15 @@ def mysql_url(mysql_server: MySQLServer) -> Iterator[str]:
 def s3_bucket(s3_server: S3Server) -> str:
     """The ``s3://`` URL of a bucket of the test's own."""
     return s3_server.create_bucket(f"t-{uuid.uuid4().hex}")
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """A real browser, with one page of the size of a small screen."""
+    program = find_browser()
+    if program is None:
+        pytest.skip("no browser: `make setup` installs chromium-headless-shell where it can")
+    opened = Browser(program, tmp_path_factory.mktemp("profile"))
+    opened.size(1280, 800)
+    yield opened
+    opened.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,23 +14,15 @@ from quacklake.pond.demo import build_site, collect_week
 from quacklake.pond.series import append_series
 from quacklake.pond.site.export import export_site, store_site
 from quacklake.pond.site.serving import server
-from services.browser import Browser, find_browser
+from services.browser import Browser
 from tests.pond.conftest import START
 
-pytestmark = pytest.mark.skipif(
-    find_browser() is None, reason="no browser: `make setup` installs chromium-headless-shell where it can"
-)
 MINUTES = 60_000
 
 
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    program = find_browser()
-    assert program is not None
-    opened = Browser(program, tmp_path_factory.mktemp("profile"))
-    opened.size(1000, 700)
-    yield opened
-    opened.close()
+@pytest.fixture(autouse=True)
+def sized(browser: Browser) -> None:
+    browser.size(1000, 700)
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from services.browser import Browser
 AXE = (Path(axe_core_python.__file__).with_name("axe.min.js")).read_text(encoding="utf-8")
 _KEYS = {"Enter": 13, "Tab": 9, "Escape": 27, "ArrowLeft": 37, "ArrowRight": 39, "ArrowDown": 40, "End": 35, "Home": 36}
 CONTROL = 2
+PICTURES = os.environ.get("QUACKLAKE_TEST_PICTURES")
+"""A folder for the pictures of the guide."""
 
 
 class Page:
@@ -148,6 +151,24 @@ class Page:
             "?.querySelector('.value').textContent ?? ''"
         )
         return found
+
+
+def clean(page: Page) -> None:
+    """Assert that axe finds nothing, on light and on dark screens."""
+    for scheme in ("light", "dark"):
+        page.browser.size(1280, 800, scheme)
+        assert page.violations() == [], scheme
+    page.browser.size(1280, 800)
+
+
+def picture(page: Page, name: str, tmp_path: Path) -> None:
+    """Take a picture for the guide."""
+    folder = tmp_path if PICTURES is None else Path(PICTURES)
+    page.run("document.activeElement?.blur()")
+    page.run("new Promise(done => setTimeout(done, 250))")
+    taken = page.browser.screenshot()
+    assert 5_000 < len(taken) < 150_000
+    (folder / f"dashboard-{name}.png").write_bytes(taken)
 
 
 Opened = Callable[..., Page]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,26 +19,11 @@ from quacklake.service.demo import demo_lake, incoming_orders
 from quacklake.service.identity import Role, TokenGate
 from quacklake.service.serving import BackgroundService
 from quacklake.service.settings import ServiceSettings
-from services.browser import Browser, find_browser
-from tests.service.pages import CONTROL, Page
+from services.browser import Browser
+from tests.service.pages import CONTROL, Page, clean, picture
 from tests.service.serving import Served, served
 
-pytestmark = pytest.mark.skipif(
-    find_browser() is None, reason="no browser: `make setup` installs chromium-headless-shell where it can"
-)
 HOSTILE = "<img src=x onerror=alert(1)>"
-PICTURES = os.environ.get("QUACKLAKE_TEST_PICTURES")
-"""A folder for the pictures of the guide."""
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    program = find_browser()
-    assert program is not None
-    opened = Browser(program, tmp_path_factory.mktemp("profile"))
-    opened.size(1280, 800)
-    yield opened
-    opened.close()
 
 
 @pytest.fixture(scope="module")
@@ -65,24 +49,6 @@ def page(browser: Browser, shop: Served) -> Iterator[Page]:
     opened = Page(browser, shop.url)
     yield opened
     assert browser.problems() == []
-
-
-def clean(page: Page) -> None:
-    """Assert that axe finds nothing, on light and on dark screens."""
-    for scheme in ("light", "dark"):
-        page.browser.size(1280, 800, scheme)
-        assert page.violations() == [], scheme
-    page.browser.size(1280, 800)
-
-
-def picture(page: Page, name: str, tmp_path: Path) -> None:
-    """Take a picture for the guide."""
-    folder = tmp_path if PICTURES is None else Path(PICTURES)
-    page.run("document.activeElement?.blur()")
-    page.run("new Promise(done => setTimeout(done, 250))")
-    taken = page.browser.screenshot()
-    assert 5_000 < len(taken) < 150_000
-    (folder / f"dashboard-{name}.png").write_bytes(taken)
 
 
 # -- signing in --------------------------------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ def test_the_demo_starts_with_sample_data_a_url_and_a_token() -> None:
     with running("--demo") as (process, url, token):
         assert url.startswith("http://127.0.0.1:") and token.startswith("ql_")
         with client(url, token) as own:
-            assert own.get("/api/v1/tables").json()["tables"] == ["main.orders", "main.products"]
+            assert {"main.orders", "main.products"} <= {*own.get("/api/v1/tables").json()["tables"]}
             sql = "SELECT sum(o.quantity * p.price) > 0 AS sold FROM orders o JOIN products p ON o.product = p.id"
             assert own.post("/api/v1/sql", json={"sql": sql}).json()["rows"] == [{"sold": True}]
             before = own.post("/api/v1/sql", json={"sql": "SELECT stock FROM products WHERE id = 1", "version": 1})

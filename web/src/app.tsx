@@ -1,11 +1,12 @@
 /** The frame of all pages: who is signed in, where one can go, and whether events still come. */
 
-import type { ComponentType } from "preact";
 import { useEffect, useState } from "preact/hooks";
 
 import { get, Problem, session } from "./api.ts";
-import { SessionContext, useHeard, useRoute, useSession, type Session } from "./hooks.ts";
+import { SessionContext, useHeard, useLoad, useNewest, useRoute, useSession, type Session } from "./hooks.ts";
+import { Lazy, type LazyPage } from "./lazy.tsx";
 import { Live } from "./live.ts";
+import { MORE_PAGES } from "./more.ts";
 import { OverviewPage } from "./overview.tsx";
 import { PacketPage } from "./packet.tsx";
 import { routeTo, type Route } from "./route.ts";
@@ -13,10 +14,10 @@ import { SignIn } from "./signin.tsx";
 import { SnapshotsPage } from "./snapshots.tsx";
 import { StreamsPage } from "./streams.tsx";
 import { TablesPage } from "./tables.tsx";
-import type { LakeFacts } from "./types.ts";
-import { Empty, Failure, Icon, Waiting, type IconName } from "./ui.tsx";
+import { changeTheme } from "./theme.ts";
+import type { LakeFacts, Names } from "./types.ts";
+import { Empty, Icon, Waiting, type IconName } from "./ui.tsx";
 
-const THEME = "quacklake.theme";
 const PAGES: readonly { id: string; label: string; icon: IconName }[] = [
   { id: "overview", label: "Overview", icon: "overview" },
   { id: "tables", label: "Tables", icon: "tables" },
@@ -24,6 +25,7 @@ const PAGES: readonly { id: string; label: string; icon: IconName }[] = [
   { id: "snapshots", label: "Snapshots", icon: "history" },
   { id: "streams", label: "Streams", icon: "streams" },
 ];
+const SQL: LazyPage = { id: "sql", label: "SQL", icon: "sql", load: async () => (await import("./sql.tsx")).SqlPage };
 
 /** Take a token from the address, where `quacklake serve` prints it, and out of sight. */
 function takeToken(): void {
@@ -58,8 +60,6 @@ export function App() {
   };
 
   useEffect(() => {
-    const theme = localStorage.getItem(THEME);
-    if (theme) document.documentElement.dataset["theme"] = theme;
     takeToken();
     void enter();
     const changed = () => {
@@ -90,8 +90,9 @@ function Shell() {
   const route = useRoute();
   const { facts, leave } = useSession();
   const page = route.path[0] ?? "overview";
+  const pages = usePages();
   useEffect(() => {
-    document.title = [route.path[1] ?? PAGES.find((each) => each.id === page)?.label, "Quacklake"].filter(Boolean).join(" · ");
+    document.title = [route.path[1] ?? [...PAGES, ...MORE_PAGES].find((each) => each.id === page)?.label, "Quacklake"].filter(Boolean).join(" · ");
   }, [page, route.path[1]]);
   return (
     <div class="shell">
@@ -104,7 +105,7 @@ function Shell() {
           Quacklake
         </a>
         <nav aria-label="Pages">
-          {PAGES.map((each) => (
+          {pages.map((each) => (
             <a key={each.id} href={routeTo([each.id])} aria-current={each.id === page ? "page" : undefined}>
               <Icon name={each.icon} />
               <span>{each.label}</span>
@@ -134,34 +135,29 @@ function Shell() {
   );
 }
 
+/** Return the pages that have something to show: a lake without a pond has no page for it. */
+function usePages(): readonly { id: string; label: string; icon: IconName }[] {
+  const { facts } = useSession();
+  const newest = useNewest(10_000);
+  const names = useLoad((signal) => get<Names>("tables", {}, signal), [], newest);
+  const tables = new Set(names.data?.tables ?? []);
+  const more = MORE_PAGES.filter((each) => (each.table === undefined || tables.has(each.table)) && (!each.admin || facts.role === "admin"));
+  return [...PAGES, ...more];
+}
+
 function Page({ page, route }: { page: string; route: Route }) {
   if (page === "overview") return <OverviewPage />;
   if (page === "tables") return <TablesPage route={route} />;
   if (page === "snapshots") return <SnapshotsPage />;
   if (page === "row") return <PacketPage route={route} />;
   if (page === "streams") return <StreamsPage route={route} />;
-  if (page === "sql") return <LazySql route={route} />;
+  const lazy = [SQL, ...MORE_PAGES].find((each) => each.id === page);
+  if (lazy !== undefined) return <Lazy page={lazy} route={route} />;
   return (
     <Empty title="There is no such page.">
       <a href="#/">Go to the overview</a>
     </Empty>
   );
-}
-
-/** The editor is a file of its own, which is loaded when somebody goes to it. */
-function LazySql({ route }: { route: Route }) {
-  const [SqlPage, setSqlPage] = useState<ComponentType<{ route: Route }> | null>(null);
-  const [error, setError] = useState<Error | null>(null);
-  const [turn, setTurn] = useState(0);
-  useEffect(() => {
-    import("./sql.tsx").then(
-      (found) => setSqlPage(() => found.SqlPage),
-      () => setError(new Error("The editor could not be loaded.")),
-    );
-  }, [turn]);
-  if (SqlPage !== null) return <SqlPage route={route} />;
-  if (error !== null) return <Failure error={error} again={() => (setError(null), setTurn(turn + 1))} />;
-  return <Waiting lines={6} />;
 }
 
 const SAID = { live: "Live", connecting: "Connecting", lost: "Reconnecting" } as const;
@@ -175,14 +171,6 @@ function LiveBadge() {
       <span class="dim">#{snapshot}</span>
     </p>
   );
-}
-
-function changeTheme(): void {
-  const root = document.documentElement;
-  const dark = root.dataset["theme"] ? root.dataset["theme"] === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-  root.dataset["theme"] = dark ? "light" : "dark";
-  localStorage.setItem(THEME, root.dataset["theme"]);
-  dispatchEvent(new Event("themechange"));
 }
 
 export function Duck() {

@@ -8,6 +8,7 @@ import { chooseChart, histogram, natureOf, placeOf, points, type ChartKind, type
 import { count } from "./format.ts";
 import { shown, type GridRows } from "./grid.tsx";
 import type { Row } from "./rows.ts";
+import { THEME } from "./theme.ts";
 import { Empty } from "./ui.tsx";
 
 /** More rows than this say no more in a chart. */
@@ -69,13 +70,8 @@ function Plot({ rows, choice, link }: { rows: GridRows; choice: Choice; link: ((
   const [turn, setTurn] = useState(0);
   useEffect(() => {
     const changed = () => setTurn((before) => before + 1);
-    const dark = matchMedia("(prefers-color-scheme: dark)");
-    addEventListener("themechange", changed);
-    dark.addEventListener("change", changed);
-    return () => {
-      removeEventListener("themechange", changed);
-      dark.removeEventListener("change", changed);
-    };
+    addEventListener(THEME, changed);
+    return () => removeEventListener(THEME, changed);
   }, []);
   useEffect(() => {
     const element = frame.current!;

@@ -14,6 +14,7 @@ import { parseRoute, routeTo, snapshotOf } from "../src/route.ts";
 import { parseRow, RowSet } from "../src/rows.ts";
 import { HIGHEST, pageHeight, ROW, scrolledTo } from "../src/scrolling.ts";
 import { nameOf, newSheet, opened, remembered } from "../src/sheets.ts";
+import { lengthOf, listOf, panned, spanOf, within, zoomed } from "../src/span.ts";
 import { treemap } from "../src/treemap.ts";
 
 function answer(rows: readonly object[], facts = ""): Uint8Array {
@@ -236,4 +237,20 @@ test("a statement tells of which table its rows are only where there is no doubt
     "SELECT 1 -- FROM a\nFROM b", "SELECT 'x' FROM a", "SELECT id rowid FROM a", "",
   ])
     assert.equal(tableOf(sql), null, sql);
+});
+
+test("a span is zoomed about a point, moved, and kept inside the whole", () => {
+  const whole = { from: 0, to: 100_000 };
+  assert.deepEqual(zoomed({ from: 0, to: 100 }, 0.5, 25), { from: 12.5, to: 62.5 });
+  assert.deepEqual(panned({ from: 0, to: 100 }, -0.5), { from: -50, to: 50 });
+  assert.deepEqual(within({ from: -5_000, to: 5_000 }, whole), { from: 0, to: 10_000 });
+  assert.deepEqual(within({ from: 95_000, to: 105_000 }, whole), { from: 90_000, to: 100_000 });
+  assert.deepEqual(within({ from: -8e15, to: 8e15 }, whole), whole);
+  assert.deepEqual(within({ from: 50_000, to: 50_001 }, whole), { from: 49_501, to: 50_501 });
+  assert.equal(lengthOf({ from: 0, to: 3_600_000 }), "1 hour");
+  assert.equal(lengthOf({ from: 0, to: 365 * 86_400_000 - 60_000 }), "1 year");
+  assert.equal(spanOf({ from: "5", to: "4" }), null);
+  assert.deepEqual(spanOf({ from: "-5", to: "4" }), { from: -5, to: 4 });
+  assert.deepEqual(listOf('["a", 1, "b"]'), ["a", "b"]);
+  assert.deepEqual(listOf("{"), []);
 });

@@ -6,6 +6,7 @@ The service listens before the lake is made, which takes as long as everything e
 from __future__ import annotations
 
 import datetime as dt
+import logging
 import os
 import threading
 from collections.abc import Iterator, Mapping
@@ -42,7 +43,9 @@ _LATER = (
     ("Show sales by day", "mia", _SALES),
     ("Say what orders are", "mia", "COMMENT ON TABLE orders IS 'What customers bought, one row an order'"),
 )
+_log = logging.getLogger("quacklake.service")
 _EVERY = 3.0
+_EVERY_BLOCK = 7.0
 _MOST = 20_000
 """The orders that come in while the demo runs: a few days' worth."""
 
@@ -107,6 +110,8 @@ class DemoGate:
         self._anonymous = anonymous
         self._lock = threading.Lock()
         self._made: Future[TokenGate] | None = None
+        self._thread: threading.Thread | None = None
+        self._ended = threading.Event()
         self._orders = ExitStack()
 
     def begin(self) -> Future[TokenGate]:
@@ -114,7 +119,10 @@ class DemoGate:
         with self._lock:
             if self._made is None:
                 self._made = Future()
-                threading.Thread(target=self._make, args=(self._made,), name="quacklake-demo", daemon=True).start()
+                self._thread = threading.Thread(
+                    target=self._make, args=(self._made,), name="quacklake-demo", daemon=True
+                )
+                self._thread.start()
             return self._made
 
     def _make(self, made: Future[TokenGate]) -> None:
@@ -124,6 +132,26 @@ class DemoGate:
             made.set_result(TokenGate(lake, self._tokens, anonymous=self._anonymous))
         except BaseException as error:
             made.set_exception(InternalError(f"the lake of the demo could not be made: {error}"))
+            return
+        try:
+            self._go_on(lake)
+        except QuacklakeError:
+            _log.exception("the demo has no more to show than its shop")
+
+    def _go_on(self, lake: Lake) -> None:
+        """Make what takes longer, and let blocks come in until the end."""
+        from quacklake.service import samples
+
+        now = dt.datetime.now(dt.UTC)
+        if not self._ended.is_set():
+            samples.fill_chains(lake, now)
+        if not self._ended.is_set():
+            samples.fill_pond(lake, self._folder, now)
+        for number in range(_MOST):
+            if self._ended.wait(_EVERY_BLOCK):
+                return
+            with suppress(QuacklakeError):  # a reader may have dropped the table
+                samples.add_block(lake, number, dt.datetime.now(dt.UTC))
 
     def enter(self, token: str | None, lake: str | None = None) -> Identity:
         """Return the identity of a token, once the lake is there; see ``Gate.enter``."""
@@ -136,7 +164,9 @@ class DemoGate:
     def close(self) -> None:
         """Close the lake, if it was made."""
         with self._lock:
-            made = self._made
-        if made is not None and made.exception() is None:
+            made, thread = self._made, self._thread
+        if made is not None and thread is not None and made.exception() is None:
+            self._ended.set()
             self._orders.close()
+            thread.join()
             made.result().close()

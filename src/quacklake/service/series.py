@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from quacklake.errors import InputError, NotFoundError, StatementTimeoutError, UnsupportedFeatureError
+from quacklake.errors import (
+    InputError,
+    NotFoundError,
+    QuacklakeError,
+    StatementTimeoutError,
+    UnsupportedFeatureError,
+)
 from quacklake.format.names import literal, quote
 from quacklake.operations.reference import TableRef
 
@@ -268,6 +274,7 @@ def _node(found: NodePath) -> dict[str, Any]:
 
 _INSIDE = ("config", "source")
 """Facts of a node that may name places outside the pond."""
+_LARGEST_SITE = 1_000_000
 
 
 def described(fs: FS, path: str, most: int, *, is_admin: bool) -> dict[str, Any]:
@@ -288,4 +295,22 @@ def described(fs: FS, path: str, most: int, *, is_admin: bool) -> dict[str, Any]
         }
         for row in found.versions[::-1][:most]
     ]
-    return {**facts, "history": versions, "more_versions": max(0, len(found.versions) - most)}
+    site = _site(fs, found)
+    more = {} if site is None else {"site": site}
+    return {**facts, **more, "history": versions, "more_versions": max(0, len(found.versions) - most)}
+
+
+def _site(fs: FS, found: NodePath) -> dict[str, Any] | None:
+    """Return what a file says of a site; None for one that describes none."""
+    from quacklake.pond.nodes import EntryType
+    from quacklake.pond.site.export import SITES, find_site
+
+    if not found.path.startswith(f"{SITES}/") or found.node.file_type is not EntryType.DATA:
+        return None
+    if (found.size or 0) > _LARGEST_SITE:
+        return None
+    try:
+        _, site = find_site(fs, found.path)
+    except QuacklakeError:  # another file
+        return None
+    return {"title": site.title, "pages": [page.title for page in site.pages], "url": site.site_url or None}
