@@ -21,7 +21,7 @@ from quacklake.connectors.nats.sink import NatsSink
 from quacklake.errors import ConfigError, InputError, NotFoundError
 from quacklake.format.names import quote
 from quacklake.format.objects import Checkpoint, letters_stream
-from quacklake.format.snapshots import Signature
+from quacklake.format.signatures import Signature
 from quacklake.lake import Lake
 from quacklake.operations import dml
 from quacklake.operations.reference import TableRef

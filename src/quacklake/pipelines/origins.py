@@ -13,7 +13,7 @@ from typing import Any
 from sqlglot import exp
 
 from quacklake.errors import SqlError
-from quacklake.format.snapshots import Signature
+from quacklake.format.signatures import Signature
 from quacklake.pipelines.definition import SOURCE_NAME, PipelineDefinition
 from quacklake.pipelines.windows import parse_query
 

@@ -106,9 +106,8 @@ def _batch(
     if exact is None:
         said = "the batch has read no stream" if origin.stream is None else "the row does not have its sequence"
         return {"batch": batch, "why": said}
-    message, why = None, "messages are for administrators"
-    if identity.role >= Role.ADMIN:
-        message, why = _message(service, definition, origin, exact)
+    admin = identity.role >= Role.ADMIN
+    message, why = _message(service, definition, origin, exact) if admin else (None, "messages are for administrators")
     return {"batch": batch, "sequence": exact, "message": message, "why": why}
 
 
