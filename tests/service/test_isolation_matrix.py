@@ -149,7 +149,7 @@ def _routes(app: FastAPI) -> set[str]:
         contexts = getattr(route, "effective_route_contexts", None)
         for each in [route] if contexts is None else contexts():
             assert each.path and each.methods, f"{each} is a route of another kind"
-            found |= {f"{method} {each.path}" for method in each.methods}
+            found |= {f"{method} {each.path.replace(':part}', '}')}" for method in each.methods}
     return found
 
 

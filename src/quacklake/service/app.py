@@ -16,6 +16,7 @@ from quacklake.service.dashboard import dashboard_router
 from quacklake.service.direct import DirectAppends
 from quacklake.service.identity import Gate
 from quacklake.service.metrics import Requests
+from quacklake.service.paths import divide
 from quacklake.service.problems import PROBLEMS, add_handlers
 from quacklake.service.routes import (
     care,
@@ -54,6 +55,8 @@ class _Application(FastAPI):
     direct: tuple[DirectAppends, Shell] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            divide(scope)
         if scope["type"] == "http" and self.direct is not None and self.direct[0].takes(scope):
             scope["app"] = self
             await self.direct[1](scope, receive, send)

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 from starlette.routing import BaseRoute
 from starlette.types import Receive, Scope, Send
 
+from quacklake.service.paths import part_of
 from quacklake.service.routes.writes import appended
+from quacklake.service.values import LONGEST_NAME
 
 if TYPE_CHECKING:
     from quacklake.service.state import Service
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["DirectAppends"]
 
 _QUERY = re.compile(rb"(?:lake=([A-Za-z0-9_.-]{1,200}))?")
-_LONGEST = 600
 
 
 class DirectAppends:
@@ -37,10 +38,10 @@ class DirectAppends:
             return False
         table = path[len(self._before) : -len("/rows")]
         query = _QUERY.fullmatch(scope["query_string"])
-        if not 0 < len(table) <= _LONGEST or "/" in table or query is None:
+        if not 0 < len(table) <= LONGEST_NAME or "/" in table or query is None:
             return False
         scope["route"] = self._route  # what figures and traces call it
-        scope["append"] = table, None if query[1] is None else query[1].decode()
+        scope["append"] = part_of(table), None if query[1] is None else query[1].decode()
         return True
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -87,7 +87,7 @@ def route_of(scope: Scope) -> str:
     # newer versions of FastAPI keep what was put before a route apart from it
     known = scope.get("fastapi")
     whole = known.get("effective_route_context") if isinstance(known, dict) else None
-    return str(getattr(whole, "path", own))
+    return str(getattr(whole, "path", own)).replace(":part}", "}")
 
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})

@@ -15,6 +15,7 @@ from quacklake import telemetry
 from quacklake.errors import InputError, QuacklakeError, ResultTooLargeError
 from quacklake.format.names import uuid7
 from quacklake.service.metrics import Requests, route_of
+from quacklake.service.paths import shown_path
 from quacklake.service.problems import StalledError, problem, unexpected
 from quacklake.service.settings import ServiceSettings
 
@@ -82,7 +83,7 @@ class Shell:
             self._requests.done(scope, status, seconds)
             telemetry.count("service.requests")
             if _log.isEnabledFor(logging.INFO):
-                method, path = scope["method"], scope["path"][:200]
+                method, path = scope["method"], shown_path(scope)[:200]
                 more = {**told(), "method": method, "path": path, "ms": round(seconds * 1e3, 2)}
                 _log.info("%s %s %d", method, path, status, extra=more)
 

@@ -5,15 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import Path, Query
+from starlette.convertors import register_url_convertor
 
 from quacklake.errors import InputError
+from quacklake.service.paths import PartConvertor
 
 if TYPE_CHECKING:
     from quacklake.lake import Lake
 
 __all__ = ["LakeName", "TableName", "Timestamp", "Version", "resolved_version"]
 
+register_url_convertor("part", PartConvertor())  # before any route is made
+
 LARGEST = 2**63 - 1
+LONGEST_NAME = 4_200
+"""Letters of the name of a table with its schema, both quoted and full of quotes."""
 
 Version = Annotated[int | None, Query(ge=0, le=LARGEST, description="Read the lake at this snapshot.")]
 Timestamp = Annotated[
@@ -21,7 +27,12 @@ Timestamp = Annotated[
 ]
 LakeName = Annotated[str | None, Query(max_length=200, description="The lake; a principal with one lake needs none.")]
 TableName = Annotated[
-    str, Path(max_length=600, description="`table` in `main`, or `schema.table`.", examples=["main.orders"])
+    str,
+    Path(
+        max_length=LONGEST_NAME,
+        description="`table` in `main`, or `schema.table`; a name with other characters in quotes, percent-encoded.",
+        examples=["main.orders"],
+    ),
 ]
 
 

@@ -75,7 +75,7 @@ async def list_tables(
     )
 
 
-@router.get("/tables/{table}", summary="Describe a table", operation_id="describe_table", responses=FACTS)
+@router.get("/tables/{table:part}", summary="Describe a table", operation_id="describe_table", responses=FACTS)
 async def describe_table(
     request: Request, table: TableName, version: Version = None, timestamp: Timestamp = None, lake: LakeName = None
 ) -> Response:
@@ -129,7 +129,9 @@ def _visible(table: Table, ref: TableRef) -> dict[str, Any]:
     }
 
 
-@router.get("/tables/{table}/history", summary="List the snapshots of a table", operation_id="history", responses=FACTS)
+@router.get(
+    "/tables/{table:part}/history", summary="List the snapshots of a table", operation_id="history", responses=FACTS
+)
 async def history(request: Request, table: TableName, limit: LIMIT = None, lake: LakeName = None) -> Response:
     """Return the snapshots that changed a table, newest first."""
 
@@ -177,7 +179,7 @@ async def describe_snapshot(
 
 
 @router.get(
-    "/tables/{table}/rows", summary="Read rows, page by page", operation_id="read_rows", response_class=Response,
+    "/tables/{table:part}/rows", summary="Read rows, page by page", operation_id="read_rows", response_class=Response,
     responses=_ROWS,
 )  # fmt: skip
 async def read_rows(
@@ -286,7 +288,7 @@ def _page(
 
 
 @router.get(
-    "/tables/{table}/changes", summary="Read the changes of a table", operation_id="read_changes",
+    "/tables/{table:part}/changes", summary="Read the changes of a table", operation_id="read_changes",
     response_class=Response, responses=_ROWS,
 )  # fmt: skip
 async def read_changes(

@@ -89,7 +89,7 @@ async def tag_snapshot(request: Request, body: NewTag, lake: LakeName = None) ->
     return Tagged(tag=body.name, snapshot=snapshot)
 
 
-@router.delete("/tags/{name}", summary="Remove a tag", operation_id="untag_snapshot", status_code=204)
+@router.delete("/tags/{name:part}", summary="Remove a tag", operation_id="untag_snapshot", status_code=204)
 async def untag_snapshot(request: Request, name: TagName, lake: LakeName = None) -> None:
     """Remove a tag; its snapshot stays, and can expire. This needs the role admin."""
     service = service_of(request)

@@ -114,7 +114,7 @@ async def try_it(request: Request) -> dict[str, str]:
     return {"status": "ok"}
 
 
-@router.get("/transactions/{hash}", summary="Find a transaction", operation_id="ekko_transaction")
+@router.get("/transactions/{hash:part}", summary="Find a transaction", operation_id="ekko_transaction")
 async def transaction(request: Request, hash: Annotated[str, Path(max_length=200)]) -> dict[str, Any]:
     """Return the transaction with a hash."""
 

@@ -28,7 +28,7 @@ router = APIRouter(tags=["catalog"])
 
 
 @router.get(
-    "/tables/{table}/statistics",
+    "/tables/{table:part}/statistics",
     summary="Read the statistics of columns",
     operation_id="column_statistics",
     responses=FACTS,
@@ -52,7 +52,7 @@ async def column_statistics(
 
 
 @router.get(
-    "/tables/{table}/partitions",
+    "/tables/{table:part}/partitions",
     summary="List the partitions of a table",
     operation_id="list_partitions",
     responses=FACTS,
@@ -98,7 +98,9 @@ def _after(cursor: str) -> tuple[Any, ...]:
     return tuple(position)
 
 
-@router.get("/tables/{table}/files", summary="List the files of a table", operation_id="list_files", responses=FACTS)
+@router.get(
+    "/tables/{table:part}/files", summary="List the files of a table", operation_id="list_files", responses=FACTS
+)
 async def list_files(
     request: Request,
     table: TableName,

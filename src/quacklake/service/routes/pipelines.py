@@ -30,7 +30,7 @@ async def list_pipelines(request: Request, lake: LakeName = None) -> dict[str, l
         return {"pipelines": await service.run(lambda: runners.listed(whole_lake(identity)))}
 
 
-@router.get("/pipelines/{name}", summary="Describe a pipeline", operation_id="describe_pipeline")
+@router.get("/pipelines/{name:part}", summary="Describe a pipeline", operation_id="describe_pipeline")
 async def describe_pipeline(request: Request, name: PipelineName, lake: LakeName = None) -> dict[str, Any]:
     """Return what a pipeline does, its last checkpoint and position, and by how much it lags behind its source.
 
@@ -44,7 +44,7 @@ async def describe_pipeline(request: Request, name: PipelineName, lake: LakeName
         return await service.run(lambda: runners.described(whole_lake(identity), name, service.runners))
 
 
-@router.post("/pipelines/{name}/start", summary="Start a pipeline", operation_id="start_pipeline", status_code=202)
+@router.post("/pipelines/{name:part}/start", summary="Start a pipeline", operation_id="start_pipeline", status_code=202)
 async def start_pipeline(
     request: Request,
     name: PipelineName,
@@ -63,7 +63,7 @@ async def start_pipeline(
     return await service.run(runners.described, identity.lake, name, service.runners)
 
 
-@router.post("/pipelines/{name}/stop", summary="Stop a pipeline", operation_id="stop_pipeline", status_code=202)
+@router.post("/pipelines/{name:part}/stop", summary="Stop a pipeline", operation_id="stop_pipeline", status_code=202)
 async def stop_pipeline(request: Request, name: PipelineName, lake: LakeName = None) -> dict[str, Any]:
     """Ask whoever runs a pipeline to stop after its batch. This needs the role admin."""
     service = service_of(request)

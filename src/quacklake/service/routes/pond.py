@@ -93,7 +93,9 @@ async def draw_series(
     return await answer_facts(request, facts, version, timestamp)
 
 
-@router.get("/tables/{table}/series", summary="Draw a table with times", operation_id="draw_table", responses=FACTS)
+@router.get(
+    "/tables/{table:part}/series", summary="Draw a table with times", operation_id="draw_table", responses=FACTS
+)
 async def draw_table(
     request: Request,
     table: TableName,

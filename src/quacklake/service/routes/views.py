@@ -10,11 +10,11 @@ from quacklake.operations.reference import TableRef
 from quacklake.service.facts import whole_lake
 from quacklake.service.identity import Identity, Role
 from quacklake.service.state import service_of
-from quacklake.service.values import LakeName, Version
+from quacklake.service.values import LONGEST_NAME, LakeName, Version
 
 router = APIRouter(tags=["materialized views"])
 
-ViewName = Annotated[str, Path(max_length=600, description="`view` in `main`, or `schema.view`.")]
+ViewName = Annotated[str, Path(max_length=LONGEST_NAME, description="`view` in `main`, or `schema.view`.")]
 DryRun = Annotated[bool, Query(description="Say what would be done, and do nothing.")]
 
 
@@ -29,7 +29,7 @@ async def list_materialized_views(request: Request, lake: LakeName = None) -> di
 
 
 @router.get(
-    "/materialized-views/{view}", summary="Describe a materialized view", operation_id="describe_materialized_view"
+    "/materialized-views/{view:part}", summary="Describe a materialized view", operation_id="describe_materialized_view"
 )
 async def describe_materialized_view(
     request: Request, view: ViewName, version: Version = None, lake: LakeName = None
@@ -45,7 +45,7 @@ async def describe_materialized_view(
 
 
 @router.post(
-    "/materialized-views/{view}/refresh",
+    "/materialized-views/{view:part}/refresh",
     summary="Refresh a materialized view",
     operation_id="refresh_materialized_view",
     status_code=202,
@@ -58,7 +58,7 @@ async def refresh_materialized_view(
 
 
 @router.post(
-    "/materialized-views/{view}/verify",
+    "/materialized-views/{view:part}/verify",
     summary="Prove a materialized view",
     operation_id="verify_materialized_view",
     status_code=202,

@@ -15,7 +15,7 @@ from quacklake.service.identity import Identity, Role
 from quacklake.service.routes.catalog import limited, streamed
 from quacklake.service.routes.sql import wanted_format
 from quacklake.service.state import Service, service_of
-from quacklake.service.values import LARGEST, LakeName
+from quacklake.service.values import LARGEST, LONGEST_NAME, LakeName
 
 router = APIRouter(tags=["work"])
 
@@ -100,7 +100,7 @@ class ClaimRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"example": {"table": "orders", "since": 1}})
 
-    table: Annotated[str, Field(max_length=600)]
+    table: Annotated[str, Field(max_length=LONGEST_NAME)]
     since: Annotated[int | None, Field(ge=0, le=LARGEST, description="Where a new consumer begins.")] = None
     seconds: Annotated[float, Field(gt=0, le=3_600, description="How long the turn lasts.")] = 30.0
 
@@ -132,7 +132,7 @@ def _turn(claim: Claim) -> Turn:
     return Turn(table=claim.table, next=claim.next, lease=claim.lease, seconds=claim.left_ms / 1000)
 
 
-@router.post("/consumers/{name}/claim", summary="Take the turn of a consumer", operation_id="claim_consumer")
+@router.post("/consumers/{name:part}/claim", summary="Take the turn of a consumer", operation_id="claim_consumer")
 async def claim_consumer(request: Request, name: ConsumerName, body: ClaimRequest, lake: LakeName = None) -> Turn:
     """Take the turn to read the changes of a table, where the one before acknowledged last."""
     service = service_of(request)
@@ -141,7 +141,7 @@ async def claim_consumer(request: Request, name: ConsumerName, body: ClaimReques
     return _turn(await service.run(own.claim, name, body.table, body.since, body.seconds))
 
 
-@router.post("/consumers/{name}/ack", summary="Acknowledge changes", operation_id="acknowledge")
+@router.post("/consumers/{name:part}/ack", summary="Acknowledge changes", operation_id="acknowledge")
 async def acknowledge(request: Request, name: ConsumerName, body: Acknowledgement, lake: LakeName = None) -> Turn:
     """Note that the changes up to a snapshot are done; whoever claims the consumer next begins after it."""
     service = service_of(request)
@@ -150,7 +150,7 @@ async def acknowledge(request: Request, name: ConsumerName, body: Acknowledgemen
     return _turn(await service.run(own.acknowledge, name, body.lease, body.snapshot, body.seconds))
 
 
-@router.delete("/consumers/{name}", summary="Forget a consumer", operation_id="forget_consumer", status_code=204)
+@router.delete("/consumers/{name:part}", summary="Forget a consumer", operation_id="forget_consumer", status_code=204)
 async def forget_consumer(request: Request, name: ConsumerName, lake: LakeName = None) -> None:
     """Remove a consumer with its position."""
     service = service_of(request)
@@ -159,7 +159,7 @@ async def forget_consumer(request: Request, name: ConsumerName, lake: LakeName =
 
 
 @router.get(
-    "/consumers/{name}/changes", summary="Read what comes next", operation_id="consume", response_class=Response,
+    "/consumers/{name:part}/changes", summary="Read what comes next", operation_id="consume", response_class=Response,
     responses={200: {"description": "Rows, in the format of the Accept header"}},
 )  # fmt: skip
 async def consume(

@@ -71,7 +71,7 @@ class Merged(BaseModel):
 
 
 @router.post(
-    "/tables/{table}/rows", summary="Append rows", operation_id="append_rows", status_code=201, openapi_extra=_BODY
+    "/tables/{table:part}/rows", summary="Append rows", operation_id="append_rows", status_code=201, openapi_extra=_BODY
 )
 async def append_rows(
     request: Request, table: TableName, idempotency_key: IdempotencyKey = None, lake: LakeName = None
@@ -110,7 +110,7 @@ async def appended(
         ) from None
 
 
-@router.post("/tables/{table}/merge", summary="Merge rows", operation_id="merge_rows", openapi_extra=_BODY)
+@router.post("/tables/{table:part}/merge", summary="Merge rows", operation_id="merge_rows", openapi_extra=_BODY)
 async def merge_rows(
     request: Request,
     table: TableName,
