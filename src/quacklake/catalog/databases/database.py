@@ -207,6 +207,32 @@ def _common(url: str, shared: bool) -> tuple[Dialect, LRUCache[Any, Any]]:
     return engine.dialect, LRUCache(_COMPILED)
 
 
+#: The number of servers that are remembered; a URL of another user or database counts as another server.
+_SERVERS = 64
+_known: LRUCache[tuple[sa.URL, bool], Dialect] = LRUCache(_SERVERS)
+_compiled: LRUCache[Any, Any] = LRUCache(_COMPILED)
+
+
+def _acquainted(engine: Engine, shared: bool) -> Engine:
+    """Return an engine for a server that speaks to it as earlier engines of the process did.
+
+    The first connection of the first one asks the server what it can do; the others need not ask again, and do not
+    compile again what was compiled before.
+    """
+    key = (engine.url, shared)
+    dialect = _known.get(key)
+    if dialect is None:
+        dialect = own = engine.dialect
+
+        @sa.event.listens_for(engine, "connect")
+        def connected(driver: object, record: object) -> None:
+            _known[key] = own  # it has just been asked
+    else:
+        engine.dialect.initialize = lambda connection: None  # type: ignore[method-assign]
+    options = {"compiled_cache": _compiled}
+    return Engine(engine.pool, dialect, engine.url, execution_options=options, hide_parameters=True)
+
+
 @dataclass(eq=False, repr=False)
 class Database(ABC):
     """One kind of database. Subclasses define how it is opened, how commits queue and what its errors mean."""
@@ -248,6 +274,8 @@ class Database(ABC):
             dialect, compiled = _common(self.empty, shared)
             options = {"compiled_cache": compiled}
             engine = Engine(engine.pool, dialect, engine.url, execution_options=options, hide_parameters=True)
+        else:
+            engine = _acquainted(engine, shared)
         if shared:
             scoped.attach(engine)
         self.listen(engine)

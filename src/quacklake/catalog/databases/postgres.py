@@ -53,6 +53,7 @@ class PostgresDatabase(Database):
             "connect_args": {"application_name": "quacklake"},
             # in a commit each statement must see what was committed while it waited for the lock
             "isolation_level": "READ COMMITTED",
+            "use_native_hstore": False,  # or the first connection asks for a type that no table here has
         }
 
     def listen(self, engine: Engine) -> None:
