@@ -21,7 +21,7 @@ from pyarrow import flight
 import quacklake
 from benchmarks.common import Bench, Measure, Result, Target, alternate
 
-__all__ = ["TITLE", "bare_server", "read_all", "run"]
+__all__ = ["TITLE", "bare_server", "own_server", "query_all", "read_all", "run"]
 
 TITLE = "Arrow Flight to another process, beside a bare server with the table in memory"
 
@@ -91,6 +91,16 @@ def _read(location: str, descriptor: flight.FlightDescriptor, *, parallel: bool)
 def read_all(location: str) -> int:
     """Read the table ``t`` of a server; return the number of rows."""
     return _read(location, flight.FlightDescriptor.for_path("t"), parallel=False)
+
+
+def query_all(location: str, sql: str) -> int:
+    """Run a query on a server of ours; return the number of rows."""
+    return _read(location, _query(sql), parallel=False)
+
+
+def own_server(url: str) -> AbstractContextManager[str]:
+    """Run a Flight server of ours on a lake; the block gets where it listens."""
+    return _server("ours", url)
 
 
 def bare_server(url: str) -> AbstractContextManager[str]:

@@ -2,7 +2,8 @@
 
 The service and the clients run in processes of their own. Appends are of 10 rows with an idempotency key each, on
 PostgreSQL: appends that come at once share a snapshot. The peer commits each append for itself. A point query stands
-beside the same in a process that has the lake open, a large result beside a bare Flight server with the table in RAM.
+beside the same in a process that has the lake open, a large result beside a bare Flight server with the table in RAM
+and beside our own Flight server, which runs the same query.
 """
 
 from __future__ import annotations
@@ -105,12 +106,12 @@ def _tell_appends(result: Result, group: _Appended, alone: _Appended) -> None:
 
 def _read(url: str, data: str, rows: int, rounds: int, result: Result) -> None:
     """Measure point queries, a large result and many readers."""
-    from benchmarks.flight import bare_server, read_all
+    from benchmarks.flight import bare_server, own_server, query_all, read_all
 
     with quacklake.connect(url, data_path=data, create=True) as lake:
         lake.sql(f"CREATE TABLE t AS SELECT range AS id, range * 7 AS other, random() AS share FROM range({rows})")
         size = lake.table("t").to_arrow().nbytes
-        with _serving(url, "groups") as server, bare_server(url) as bare:
+        with _serving(url, "groups") as server, bare_server(url) as bare, own_server(url) as flight:
             far = _Caller(server.url)
             works: dict[str, Callable[[], object]] = {
                 "own": lambda: lake.sql(_POINT, [77]).fetchall(),
@@ -118,17 +119,24 @@ def _read(url: str, data: str, rows: int, rounds: int, result: Result) -> None:
             }
             points = alternate(rounds * 20, works)
             wholes = alternate(
-                rounds, {"http": lambda: far.ask({"sql": "FROM t"}, Accept=_ARROW), "bare": lambda: read_all(bare)}
+                rounds,
+                {
+                    "http": lambda: far.ask({"sql": "FROM t"}, Accept=_ARROW),
+                    "flight": lambda: query_all(flight, "FROM t"),
+                    "bare": lambda: read_all(bare),
+                },
             )
             with running(Load(server.url, _READERS, 5)) as begin:
                 readers = begin()
     point, own = points["point"].median * 1e3, points["own"].median * 1e3
-    http, raw = size / 1e6 / wholes["http"].wall, size / 1e6 / wholes["bare"].wall
+    http, query, raw = (size / 1e6 / wholes[name].wall for name in ("http", "flight", "bare"))
     p50, p99 = percentile(readers.each, 50) * 1e3, percentile(readers.each, 99) * 1e3
     result.measures += [
         slowdown("a point query, median", point, own, "ms", at_most(1.5), "in the process"),
         Measure(f"{size / 1e6:,.0f} MB of Arrow data", "MB/s", http, raw, "bare pyarrow.flight", http / raw, "the rate",
                 at_least(0.7)),
+        Measure("the same, beside our Flight", "MB/s", http, query, "the same query by our Flight", http / query,
+                "the rate", at_least(0.7)),
         Measure(f"{_READERS} readers at once, p50", "ms", p50),
         Measure(f"{_READERS} readers at once, p99", "ms", p99, p50, "p50", p99 / p50, "the time", at_most(10)),
     ]  # fmt: skip

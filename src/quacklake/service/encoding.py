@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -33,6 +34,10 @@ PARQUET = "application/vnd.apache.parquet"
 FORMATS = (JSON, NDJSON, CSV, ARROW, PARQUET)
 _ALIASES = {"application/ndjson": NDJSON, "application/jsonl": NDJSON, "application/parquet": PARQUET}
 _PARQUET_ROWS = 65_536
+_PIECE = 1 << 20
+"""Bytes of an Arrow stream that are sent at once, if they come quickly."""
+_PATIENCE = 0.05
+"""Seconds after which what there is of an Arrow stream is sent."""
 _SMALL = 1_024
 """Bytes of an answer that is not worth compressing."""
 
@@ -92,30 +97,37 @@ def encoded(rows: Rows, format: str) -> Iterator[bytes]:
 
 
 class _Sink(io.RawIOBase):
-    """Collects what a writer writes until it is taken."""
+    """Collects what a writer writes until it is taken. Buffers of Arrow are kept as they are, and copied once."""
 
     def __init__(self) -> None:
-        self._parts: list[bytes] = []
+        self._parts: list[bytes | pa.Buffer] = []
+        self.size = 0
 
     def writable(self) -> bool:
         return True
 
     def write(self, data: Any) -> int:
-        self._parts.append(bytes(data))
-        return len(self._parts[-1])
+        self._parts.append(data if isinstance(data, bytes | pa.Buffer) else bytes(data))
+        self.size += len(data)
+        return len(data)
 
     def take(self) -> bytes:
         taken = b"".join(self._parts)
         self._parts.clear()
+        self.size = 0
         return taken
 
 
 def _arrow(rows: Rows) -> Iterator[bytes]:
-    sink = _Sink()
+    """Yield a stream in pieces of some batches: each costs a turn of a thread and of the loop, whatever its size."""
+    sink, taken = _Sink(), time.monotonic()
     with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), rows.schema) as writer:
         for batch in rows.batches:
             writer.write_batch(batch)
-            yield sink.take()
+            now = time.monotonic()
+            if sink.size >= _PIECE or now - taken >= _PATIENCE:
+                taken = now
+                yield sink.take()
     yield sink.take()
 
 

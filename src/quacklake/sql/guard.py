@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from quacklake.duckdb_versions import Connection
 from quacklake.errors import NotPermittedError, QuacklakeError
 
 if TYPE_CHECKING:
@@ -36,6 +37,9 @@ class Guard:
     safe = False
     seconds: float | None = None
     batch_rows = 122_880
+
+    def opened(self, connection: Connection) -> None:
+        """Prepare a new connection of the session."""
 
     def attaching(self, attached: Attached) -> None:
         """Check a lake before it is attached. Only a safe session is for a principal that may not see everything."""

@@ -70,6 +70,7 @@ class Session:
         self.connection = attachments.root.cursor()
         self.python_frames = python_frames
         self.guard = Guard() if guard is None else guard
+        self.guard.opened(self.connection)
         self.running = Running(self._stop)
         self.names = Names(attachments, self.view)
         self.work = SessionTransaction(committed=attachments.committed)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from quacklake.config import parse_duration, parse_size
+from quacklake.duckdb_versions import Connection
 from quacklake.engines.duckdb.connections import file_name
 from quacklake.engines.duckdb.sql import NOTHING
 from quacklake.errors import ConfigError, NotPermittedError, QuacklakeError, ResultTooLargeError, nearest
@@ -32,6 +33,11 @@ if TYPE_CHECKING:
     from quacklake.sql.session import Session
 
 _SAFE_BATCH_ROWS = 8_192
+_BUFFER = "streaming_buffer_size"
+_MOST_AHEAD = 16 << 20
+"""Bytes of a result that DuckDB's threads may compute before they are read: some row groups of a file."""
+_AHEAD_SHARE = 32
+"""One of so many parts of the memory is the most that a result takes ahead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +151,7 @@ class Seal:
             attachments.root.execute(f"SET allowed_directories = [{listed}]")
             attachments.root.execute(f"SET allowed_paths = [{literal(str(NOTHING))}]")
             for connection in (attachments.root, attachments.planner):
+                connection.execute(f"SET allowed_configs = [{literal(_BUFFER)}]")  # each connection has its own
                 connection.execute("SET enable_external_access = false")
                 connection.execute("SET lock_configuration = true")
             self._folders = tuple(folders)
@@ -179,6 +186,8 @@ class SafeGuard(Guard):
     def __init__(self, safety: Safety, seal: Seal) -> None:
         self.safety = safety
         self.seconds = safety.seconds
+        memory = None if safety.max_memory is None else parse_size(safety.max_memory)
+        self._ahead = _MOST_AHEAD if memory is None else min(_MOST_AHEAD, max(memory // _AHEAD_SHARE, 1))
         self._seal = seal
         self._tenant: str | None = None
 
@@ -196,6 +205,9 @@ class SafeGuard(Guard):
     def text(self, text: str) -> None:
         if len(text) > self.safety.max_text:
             raise NotPermittedError(f"the text has {len(text)} characters, {self.safety.max_text} are allowed")
+
+    def opened(self, connection: Connection) -> None:
+        connection.execute(f"SET {_BUFFER} = '{self._ahead:d}B'")
 
     def admit(self, session: Session, cursor: Cursor) -> Cursor:
         self._seal.close(session.attachments)
