@@ -37,7 +37,7 @@ SEED ?=
 PYTEST = $(if $(SEED),QUACKLAKE_TEST_SEED=$(SEED)) $(PYTHON) -m pytest -n $(JOBS) --dist loadscope --durations 20 --durations-min 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-spark test-hudi test-jars test-newest prove check web bench yardstick docs clean
+.PHONY: help setup demo test test-all test-spark test-hudi test-jars test-dbt test-sqlalchemy test-newest prove check web bench yardstick docs clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,11 +48,11 @@ setup: .venv/.stamp ## Create .venv with pinned packages and the servers the tes
 demo: setup ## Show what a lake does, in a temporary directory
 	$(PYTHON) -m quacklake.cli demo $(ARGS)
 
-test: setup .venv/dbt $(if $(DUCKDB),.venv/duckdb-$(DUCKDB)) ## Run the tests, with the samples of the day or of a SEED, on another DuckDB if you like: DUCKDB=2.0.0
+test: setup .venv/dbt .venv/dlt $(if $(DUCKDB),.venv/duckdb-$(DUCKDB)) ## Run the tests, with the samples of the day or of a SEED, on another DuckDB if you like: DUCKDB=2.0.0
 	@$(PYTHON) -m services install
 	$(if $(DUCKDB),PYTHONPATH=$(CURDIR)/.venv/duckdb-$(DUCKDB)) $(PYTEST) $(ARGS)
 
-test-all: setup ## Run every test there is, on plain lakes and on shared ones: it takes hours
+test-all: setup .venv/dbt .venv/dlt ## Run every test there is, on plain lakes and on shared ones: it takes hours
 	@$(PYTHON) -m services install
 	QUACKLAKE_TEST_PROFILE=long $(PYTEST) $(ARGS)
 	QUACKLAKE_TEST_PROFILE=long QUACKLAKE_TEST_LAYOUT=shared $(PYTEST) $(ARGS)
@@ -66,6 +66,12 @@ test-hudi: setup .venv/spark-3.5.9 ## Run the tests of Hudi, with the Spark that
 test-jars: setup .venv/thrift ## Run the tests against Kafka and catalogs of Iceberg, whose jars come from Maven; `make test` then runs them, too
 	$(PYTHON) -m services install jars
 	PYTHONPATH=$(CURDIR)/.venv/thrift $(PYTHON) -m pytest tests/connectors/test_iceberg_servers.py tests/pipelines/test_spark_kills.py $(ARGS)
+
+test-dbt: setup .venv/dbt ## Run dbt's own suite for adapters, and print which share of it passes
+	$(PYTHON) -m tests.suites dbt
+
+test-sqlalchemy: setup ## Run SQLAlchemy's own suite for dialects, and print which share of it passes
+	$(PYTHON) -m tests.suites sqlalchemy
 
 test-newest: setup ## Install the wheel with the newest of everything, and look at each part
 	$(PYTHON) -m tests.newest $(ARGS)
@@ -111,6 +117,10 @@ clean: ## Remove everything that can be made again
 .venv/dbt: integrations/dbt-quacklake/constraints.txt | .venv/.stamp
 	@if $(PYTHON) -m pip install --quiet --disable-pip-version-check --no-warn-conflicts --upgrade --target $@ \
 		--constraint $< dbt-core dbt-tests-adapter; then touch $@; else echo "dbt cannot be installed: its tests are skipped"; fi
+
+.venv/dlt: integrations/dlt-quacklake/constraints.txt | .venv/.stamp
+	@if $(PYTHON) -m pip install --quiet --disable-pip-version-check --no-warn-conflicts --upgrade --target $@ \
+		--constraint $< dlt; then touch $@; else echo "dlt cannot be installed: its tests are skipped"; fi
 
 .venv/duckdb-%: | .venv/.stamp
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps --target $@ duckdb==$*

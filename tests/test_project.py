@@ -35,6 +35,7 @@ REGISTRIES = (
 # Where the tests of a package are, if not in the folder or file of its name.
 TESTED_IN: dict[str, tuple[str, ...]] = {
     "operations": ("lake", "conformance"),
+    "sqlalchemy": ("dbapi",),
     "tenancy": ("tenants",),
 }
 

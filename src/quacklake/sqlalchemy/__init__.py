@@ -1,0 +1,31 @@
+"""A dialect of SQLAlchemy: ``create_engine("quacklake+sqlite:///lake.db?data_path=data/")``.
+
+The URL is that of the lake behind ``quacklake+``; its query holds settings of ``quacklake.connect``. Statements are
+compiled for DuckDB's dialect, and tables are reflected from ``information_schema``.
+"""
+
+from __future__ import annotations
+
+from quacklake.sqlalchemy.dialect import QuacklakeDialect
+from quacklake.sqlalchemy.types import (
+    HUGEINT,
+    INTERVAL,
+    TINYINT,
+    UBIGINT,
+    UINTEGER,
+    USMALLINT,
+    UTINYINT,
+    NestedType,
+)
+
+__all__ = [
+    "HUGEINT",
+    "INTERVAL",
+    "TINYINT",
+    "UBIGINT",
+    "UINTEGER",
+    "USMALLINT",
+    "UTINYINT",
+    "NestedType",
+    "QuacklakeDialect",
+]
