@@ -80,6 +80,8 @@ __all__ = [
 provide("adopt", "quacklake.connectors.adoption")
 provide("after_commit", "quacklake.materialized.views")
 provide("connect_service", "quacklake.client")
+provide("export_to", "quacklake.transfer")
+provide("import_from", "quacklake.transfer")
 provide("roll_back_views", "quacklake.materialized.past")
 provide("run_statement", "quacklake.pipelines.statements")
 provide("run_view_statement", "quacklake.materialized.statements")

@@ -40,10 +40,10 @@ REFUSED: dict[type, str] = {
     Lake: """
         access adopt as_principal attach backup catalog_bytes cleanup_old_files create_macro create_materialized_view
         create_schema create_view data_path delete_orphaned_files drop_macro drop_schema drop_table drop_view
-        expire_snapshots limits macros maintain maintenance materialized_views migrate refresh register rename_table
+        expire_snapshots export_to import_from limits macros maintain maintenance materialized_views migrate refresh register rename_table
         rename_view rollback signed tag undrop unregister url verify view
     """,
-    LakeAt: "attach macros register unregister view",
+    LakeAt: "attach export_to macros register unregister view",
     LakeTransaction: """
         attach create_macro create_schema create_view drop_macro drop_schema drop_table drop_view macros mark register
         rename_table rename_view rollback undrop unregister view

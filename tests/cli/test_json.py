@@ -28,6 +28,10 @@ STORY = """
     scan people
     files people
     export people out.parquet
+    export people parquet:out --dry-run
+    export people parquet:out
+    import parquet:out --schema back --dry-run
+    import parquet:out --schema back
     snapshots
     history people
     changes people --since 1

@@ -88,6 +88,10 @@ class TableSource(ABC):
     def schema(self) -> pa.Schema:
         """Return the columns of every batch."""
 
+    def schema_at(self, version: int) -> pa.Schema:
+        """Return the columns of the rows that ``state`` gives of a version."""
+        return self.schema()
+
     @abstractmethod
     def identity(self) -> str:
         """Return what tells this table from another one in its place."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import pyarrow as pa
 
@@ -16,6 +16,7 @@ from quacklake.errors import InputError
 from quacklake.format.objects import Limits
 from quacklake.format.signatures import Signature
 from quacklake.format.snapshots import Snapshot
+from quacklake.lake.transfers import ExportOptions, ExportReport, ImportOptions, ImportReport
 from quacklake.lake.writing import LakeReader, LakeWriter
 from quacklake.lazy import provided
 from quacklake.operations.context import boundary
@@ -237,6 +238,33 @@ class Lake(LakeWriter):
         report: AdoptReport = provided("adopt")(self.handle, source, name, sync=sync, dry_run=dry_run)
         return report
 
+    def import_from(self, source: str, table: str | None = None, **options: Unpack[ImportOptions]) -> ImportReport:
+        """Copy all tables of a source into new tables, and report what was taken over and what was not.
+
+        ``source`` is ``"parquet:FOLDER"`` (or ``csv:``, ``json:``), ``"duckdb:FILE"``, ``"delta:PLACE"``,
+        ``"iceberg:PLACE"`` or ``"postgresql://…"``. ``table`` names the table where the source is one; ``schema`` puts
+        all tables into one schema. ``include`` and ``exclude`` are patterns such as ``"shop.*"``. ``in_place``
+        registers Parquet files, Delta and Iceberg tables without copying them. ``map_types`` says which type values of
+        a type that a lake lacks get. ``options`` are those of the connector, such as ``version``.
+
+        An import that was interrupted goes on where it was: call it again. Raises ``AlreadyExistsError`` for a table
+        that another one has made, before anything is written.
+        """
+        report: ImportReport = provided("import_from")(self.handle, source, table, **options)
+        return report
+
+    def export_to(
+        self, target: str, tables: str | Sequence[str] = (), **options: Unpack[ExportOptions]
+    ) -> ExportReport:
+        """Write tables to a target that others read, all of the same snapshot; by default all tables.
+
+        ``target`` is an address as ``import_from`` takes it: a folder of files, a DuckDB file, Delta or Iceberg tables,
+        or a PostgreSQL database. ``partition_by`` makes folders such as ``year=2024``. Nothing is shown before it is
+        complete, and nothing is replaced unless ``replace`` is true.
+        """
+        report: ExportReport = provided("export_to")(self.handle, target, tables, **options)
+        return report
+
     def at(
         self,
         version: int | str | None = None,
@@ -354,6 +382,13 @@ class LakeAt(LakeReader):
     def snapshot_id(self) -> int:
         """The id of the snapshot."""
         return self.handle.tx.base.id
+
+    def export_to(
+        self, target: str, tables: str | Sequence[str] = (), **options: Unpack[ExportOptions]
+    ) -> ExportReport:
+        """Write tables as they were to a target that others read; see ``Lake.export_to``."""
+        report: ExportReport = provided("export_to")(self.handle, target, tables, **options)
+        return report
 
     def __repr__(self) -> str:
         return f"<Lake {self._context.catalog.url} at snapshot {self.snapshot_id}>"

@@ -1,11 +1,11 @@
-"""``quacklake show``, ``head``, ``scan``, ``changes`` and ``export``: the rows of a table, now or in the past."""
+"""``quacklake show``, ``head``, ``scan`` and ``changes``: the rows of a table, now or in the past."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from quacklake.cli.context import Context, version_of
 from quacklake.cli.options import (
@@ -14,7 +14,6 @@ from quacklake.cli.options import (
     Limit,
     TableName,
     Where,
-    argument,
     complete_version,
     count_of,
     names_of,
@@ -131,23 +130,17 @@ def _print_in_order(context: Context, frame: ChangeScan, names: list[str] | None
     context.output.rows(found if names is None else found.select(names), total=total, shorten=True)
 
 
-def export(
+def export_file(
     context: Context,
-    table: TableName,
-    file: Annotated[str, argument("FILE", "The file to write; its suffix selects the format.")],
-    format: Annotated[
-        Literal["parquet", "csv", "json", "jsonl", "arrow"] | None,
-        option("--format", "parquet, csv, json, jsonl or arrow; by default taken from the file name.", "FORMAT"),
-    ] = None,
-    where: Where = None,
-    columns: Columns = None,
-    at: At = None,
-    force: Annotated[bool, option("--force", "Replace an existing file.")] = False,
+    table: str,
+    file: str,
+    format: str | None,
+    where: str | None,
+    columns: str | None,
+    at: str | None,
+    force: bool,
 ) -> None:
-    """The file appears only when it is complete. Text is compressed if the name ends in .gz or .zst.
-
-    To send rows to another program, use `quacklake scan --output csv`.
-    """
+    """Write a table to a file, which appears only when it is complete."""
     from quacklake.storage.store import replacing
 
     path = Path(file)

@@ -25,6 +25,7 @@ from quacklake.connectors.options import ConnectorOptions
 from quacklake.connectors.table_source import ReadOptions, TableSource, Unit
 from quacklake.errors import ConnectorError, CorruptFileError, SnapshotExpiredError
 
+_ADOPT = "Adopt it (lake.adopt, or quacklake adopt), which knows these, or read it with Spark."
 _KINDS = {"insert": 0, "update_preimage": 1, "update_postimage": 2, "delete": 3}
 
 
@@ -50,6 +51,10 @@ class DeltaSource(TableSource):
         found = arrow_schema(self._table())
         return feed_schema(found, self.options.changelog) if self.options.feed else found
 
+    def schema_at(self, version: int) -> pa.Schema:
+        """Return the columns that the table had."""
+        return arrow_schema(self._table(version))
+
     def identity(self) -> str:
         """Return the id that Delta gives a table when it is made."""
         return str(self._table().metadata().id)
@@ -65,6 +70,7 @@ class DeltaSource(TableSource):
     def state(self, version: int) -> Sequence[Unit]:
         """Return the files of a version."""
         table = self._table(version)
+        _check_vectors(table)
         names = ["path", "partition"] if table.metadata().partition_columns else ["path"]
         actions = pa.table(table.get_add_actions(flatten=False)).select(names).sort_by("path").to_pylist()
         return [self._file(table, unquote(each["path"]), each.get("partition") or {}) for each in actions]
@@ -79,6 +85,8 @@ class DeltaSource(TableSource):
             table = DeltaTable(self.location, storage_options=self._storage)
             if version is not None:
                 table.load_as_version(version)
+            if table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none":
+                raise ConnectorError("the Delta table has a column mapping", hint=_ADOPT)
             return table
 
     def _added(self, version: int) -> Sequence[Unit]:
@@ -136,6 +144,18 @@ class DeltaSource(TableSource):
         found = found.take(pc.sort_indices(pa.table({"rank": rank}), [("rank", "ascending")]))
         schema = self.schema()
         return [shown(batch, schema) for batch in found.combine_chunks().to_batches(self.options.batch_rows)]
+
+
+def _check_vectors(table: DeltaTable) -> None:
+    """Raise ``ConnectorError`` for a version in which vectors delete rows of files."""
+    if "deletionVectors" not in (table.protocol().reader_features or ()):
+        return
+    try:
+        found = pa.table(table.deletion_vectors()).num_rows
+    except Exception:  # the library has many, and reads no vector of a file without statistics
+        found = 1
+    if found:
+        raise ConnectorError("the Delta table has deletion vectors", hint=_ADOPT)
 
 
 def _typed(value: Any, kind: pa.DataType) -> pa.Scalar:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import (
@@ -16,7 +16,7 @@ from pyiceberg.exceptions import (
     RESTError,
     ValidationException,
 )
-from pyiceberg.table import Table
+from pyiceberg.table import StaticTable, Table
 from sqlalchemy.exc import SQLAlchemyError
 
 from quacklake.connectors.object_store import iceberg_options
@@ -41,6 +41,29 @@ _SIGN_IN = ("credential", "token", "scope", "oauth2_server_uri")
 _PASSED = ("client.", "glue.", "hive.", "header.")
 """The prefix of options that the library gets as they are."""
 _ARN = re.compile(r"arn:aws[\w-]*:glue:([\w-]+):(\d*)(?::.*)?")
+
+
+class Place(Protocol):
+    """Where an Iceberg table is."""
+
+    def load(self) -> Table:
+        """Return the table as it is now."""
+
+
+@dataclass
+class IcebergFile:
+    """A table by its metadata file, without a catalog: as it was when that was written, and only to be read."""
+
+    metadata: str
+    settings: Mapping[str, str] = field(repr=False)
+
+    def load(self) -> Table:
+        """Return the table. Raises ``ConnectorError`` for a file that describes none."""
+        with failing("the Iceberg table cannot be opened"):
+            try:
+                return StaticTable.from_metadata(self.metadata, dict(self.settings))
+            except (ValueError, FileNotFoundError) as error:
+                raise ConnectorError(f"{self.metadata} is not the metadata of an Iceberg table: {error}") from error
 
 
 @dataclass

@@ -22,7 +22,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 
 from quacklake.connectors.change_feed import feed_schema, shown, with_commit
 from quacklake.connectors.evolution import conformed
-from quacklake.connectors.iceberg.catalogs import IcebergTable, failing
+from quacklake.connectors.iceberg.catalogs import IcebergTable, Place, failing
 from quacklake.connectors.iceberg.changes import changed_files, compared
 from quacklake.connectors.options import ConnectorOptions
 from quacklake.connectors.protocols import SourceCheckpoint
@@ -38,9 +38,9 @@ def source(options: Mapping[str, Any]) -> IcebergSource:
 class IcebergSource(TableSource):
     """One Iceberg table, in any of the four modes."""
 
-    def __init__(self, options: Mapping[str, Any]) -> None:
+    def __init__(self, options: Mapping[str, Any], place: Place | None = None) -> None:
         read = ConnectorOptions("iceberg", options)
-        self._place = IcebergTable.of(read)
+        self._place: Place = IcebergTable.of(read) if place is None else place
         super().__init__(ReadOptions.of(read))
         self._key = read.names("key")
         read.finish()

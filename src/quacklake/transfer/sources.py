@@ -1,0 +1,67 @@
+"""The sources of imports by their addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from quacklake.errors import InputError, MissingExtraError
+from quacklake.lake.lake import Lake
+from quacklake.operations.reference import TableRef
+from quacklake.transfer.tables import ImportSource
+
+FOLDERS = ("parquet", "csv", "json")
+FORMATS = ("delta", "iceberg")
+DATABASES = ("duckdb",)
+SERVERS = ("postgresql", "postgres")
+_HINT = 'write "parquet:FOLDER", "csv:FOLDER", "json:FOLDER", "duckdb:FILE", "delta:PLACE", "iceberg:PLACE" or "postgresql://…"'
+
+
+def kind_of(address: str, what: str) -> tuple[str, str]:
+    """Return the kind and the place of an address. Raises ``InputError``."""
+    kind, colon, place = str(address).partition(":")
+    kind = kind.strip().lower()
+    known = kind in (*FOLDERS, *FORMATS, *DATABASES, *SERVERS)
+    if not colon or not known or not (place.strip() or kind == "iceberg"):
+        raise InputError(f"{address.partition('@')[0]!r} is not the {what} of rows", hint=_HINT)
+    return ("postgresql", f"postgresql:{place}") if kind in SERVERS else (kind, place.strip())
+
+
+def open_source(
+    lake: Lake,
+    address: str,
+    named: TableRef | None,
+    *,
+    in_place: bool,
+    map_types: Mapping[str, str],
+    options: Mapping[str, Any],
+) -> ImportSource:
+    """Return the source of an address. Raises ``InputError`` for one that is none, or an option that it lacks."""
+    kind, place = kind_of(address, "source")
+    if in_place and kind not in ("parquet", *FORMATS):
+        raise InputError(
+            f"the files of {kind} sources cannot stay in place", hint="leave in_place out to copy the rows"
+        )
+    if options and kind not in FORMATS:
+        raise InputError(f"{kind} sources have no options", hint="options are for Delta and Iceberg")
+    try:
+        if kind in FOLDERS:
+            from quacklake.transfer.folders import FolderSource
+
+            return FolderSource(lake, place, kind, named, in_place=in_place, map_types=map_types)
+        if kind == "duckdb":
+            from quacklake.transfer.duckdb_files import DuckDBSource
+
+            return DuckDBSource(place, map_types)
+        if kind in FORMATS:
+            from quacklake.transfer.formats import FormatSource
+
+            return FormatSource(kind, place, named, options)
+        from quacklake.transfer.postgres import PostgresSource
+
+        return PostgresSource(place, map_types)
+    except ModuleNotFoundError as error:
+        extra = "postgres" if kind == "postgresql" else kind
+        raise MissingExtraError(
+            f"importing from {kind} needs the package {error.name}", hint=f"pip install 'quacklake[{extra}]'"
+        ) from error

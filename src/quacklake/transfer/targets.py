@@ -1,0 +1,257 @@
+"""The targets of exports by their addresses. Each shows tables only when they are complete."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+from uuid import uuid4
+
+import duckdb
+import pyarrow as pa
+
+from quacklake import faults
+from quacklake.duckdb_versions import connect
+from quacklake.errors import AlreadyExistsError, InputError, MissingExtraError
+from quacklake.format.names import literal, quote
+from quacklake.format.schema import Column, TableSchema
+from quacklake.lake.transfers import LeftOut
+from quacklake.operations.context import LakeContext
+from quacklake.storage.store import sync
+from quacklake.transfer.places import REPLACE, check_target, local
+from quacklake.transfer.sources import FOLDERS, FORMATS, kind_of
+from quacklake.transfer.tables import sql_name
+
+_FILE_BYTES = 512 * 2**20
+"""The size of a file of a folder at which the next one begins."""
+View = tuple[str, str, str, tuple[str, ...]]
+"""The schema, name, query and columns of a view."""
+
+
+@dataclass(frozen=True)
+class ExportedTable:
+    """A table to write."""
+
+    schema: str
+    name: str
+    columns: TableSchema
+    comment: str | None = None
+    column_comments: Mapping[str, str] = field(default_factory=dict)
+    primary_key: tuple[str, ...] = ()
+
+    @property
+    def qualified_name(self) -> str:
+        """The name as reports show it."""
+        return f"{self.schema}.{self.name}"
+
+    @property
+    def sql_name(self) -> str:
+        """The name as SQL takes it."""
+        return sql_name(self.schema, self.name)
+
+
+class ExportTarget(Protocol):
+    """Something that an export writes."""
+
+    @property
+    def place(self) -> str:
+        """The address, without secrets."""
+
+    def check(self, table: ExportedTable) -> None:
+        """Raise an error for a table that is there already, or that cannot be written, before anything is."""
+
+    def write(self, table: ExportedTable, rows: pa.RecordBatchReader) -> None:
+        """Write the rows of a table, where nobody takes them for a table yet."""
+
+    def views(self, views: Sequence[View]) -> tuple[list[str], list[LeftOut]]:
+        """Write views, and return the names of those that are there now and the others with reasons."""
+
+    def left_out(self, table: ExportedTable) -> list[LeftOut]:
+        """Return what the target does not keep of a table."""
+
+    def finish(self) -> dict[str, int]:
+        """Show what was written, and return the bytes of tables where they are known."""
+
+    def abort(self) -> None:
+        """Remove what was written."""
+
+
+def open_target(
+    context: LakeContext,
+    address: str,
+    *,
+    partition_by: Sequence[str],
+    replace: bool,
+    options: Mapping[str, Any],
+    single: bool,
+) -> ExportTarget:
+    """Return the target of an address. Raises ``InputError`` for one that is none, or an option that it lacks."""
+    kind, place = kind_of(address, "target")
+    if place and kind != "postgresql":
+        check_target(context, local(place))
+    if partition_by and kind not in ("parquet", "csv", "json", *FORMATS):
+        raise InputError(f"{kind} targets have no partitions", hint="leave partition_by out")
+    if options and kind not in FORMATS:
+        raise InputError(f"{kind} targets have no options", hint="options are for Delta and Iceberg")
+    try:
+        if kind in FOLDERS:
+            return FolderTarget(kind, local(place), partition_by, replace=replace)
+        if kind == "duckdb":
+            from quacklake.transfer.duckdb_target import DuckDBTarget
+
+            return DuckDBTarget(local(place), replace=replace)
+        if kind == "delta":
+            from quacklake.transfer.delta_target import DeltaTarget
+
+            return DeltaTarget(place, partition_by, options, replace=replace, single=single)
+        if kind == "iceberg":
+            from quacklake.transfer.iceberg_target import IcebergTarget
+
+            return IcebergTarget(place, partition_by, options, replace=replace)
+        from quacklake.transfer.postgres_target import PostgresTarget
+
+        return PostgresTarget(place, replace=replace)
+    except ModuleNotFoundError as error:
+        extra = "postgres" if kind == "postgresql" else kind
+        raise MissingExtraError(
+            f"exporting to {kind} needs the package {error.name}", hint=f"pip install 'quacklake[{extra}]'"
+        ) from error
+
+
+class NewFolder:
+    """A folder that is filled under another name, and gets its own at the end."""
+
+    def __init__(self, path: Path, *, replace: bool) -> None:
+        self.path, self._replace = path, replace
+        if path.exists() and not path.is_dir():
+            raise AlreadyExistsError(f"{path} is a file", hint="name a folder")
+        if path.exists() and any(path.iterdir()) and not replace:
+            raise AlreadyExistsError(f"the folder {path} is not empty", hint=REPLACE)
+        if not path.parent.is_dir():
+            raise InputError(f"the folder {path.parent} does not exist", hint="create it first")
+        self.inside = path.with_name(f".{path.name}.{uuid4().hex}")
+
+    def publish(self) -> None:
+        """Give the folder its name; what was there before is gone afterwards."""
+        self.inside.mkdir(exist_ok=True)
+        for each in sorted(self.inside.rglob("*")):
+            sync(each)
+        sync(self.inside)
+        old = self.path.with_name(f".{self.path.name}.{uuid4().hex}.old")
+        faults.reach("export.publish.before")
+        if self.path.exists() and any(self.path.iterdir()):
+            self.path.rename(old)
+        self.inside.rename(self.path)
+        sync(self.path.parent)
+        faults.reach("export.publish.after")
+        shutil.rmtree(old, ignore_errors=True)
+
+    def remove(self) -> None:
+        """Remove what was written."""
+        shutil.rmtree(self.inside, ignore_errors=True)
+
+
+def part_of_path(name: str, what: str) -> str:
+    """Return a name that can be a folder, and that an import reads as the name again. Raises ``InputError``."""
+    if "/" in name or "\\" in name or "=" in name or name.startswith((".", "_")) or len(name.encode()) > 200:
+        raise InputError(f"the {what} {name!r} cannot be the name of a folder", hint="leave it out with exclude")
+    return name
+
+
+class FolderTarget:
+    """A folder of files: a folder for each schema, in it one for each table, in it folders for partitions."""
+
+    _COPY: Mapping[str, str] = {"parquet": "FORMAT parquet", "csv": "FORMAT csv, HEADER", "json": "FORMAT json"}
+    _OTHERS: Mapping[str, str] = {"int128": "DECIMAL(38,0)", "uint128": "DECIMAL(38,0)"}
+    _TEXTS = ("interval", "timetz", "time_ns")
+
+    def __init__(self, kind: str, path: Path, partition_by: Sequence[str], *, replace: bool) -> None:
+        self._kind, self._keys = kind, list(partition_by)
+        self._folder = NewFolder(path, replace=replace)
+        self.place = f"{kind}:{path}"
+
+    def check(self, table: ExportedTable) -> None:
+        """Raise ``InputError`` for a name that no folder can have, or a table that is nothing but its partitions."""
+        self._inside(table)
+        for key in self._keys:
+            part_of_path(key, "column")
+        if self._keys and len(self._keys) == len(table.columns.columns):
+            raise InputError(f"all columns of {table.qualified_name} are partitions", hint="leave one out")
+
+    def write(self, table: ExportedTable, rows: pa.RecordBatchReader) -> None:
+        """Write the files of a table, with the types that files of this format keep."""
+        folder = self._inside(table)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        values = ", ".join(
+            f"CAST({quote(column.name)} AS {self._type(column)}) AS {quote(column.name)}"
+            for column in table.columns.columns
+        )
+        sized = f"FILE_SIZE_BYTES {_FILE_BYTES}"
+        keys = f"PARTITION_BY ({', '.join(map(quote, self._keys))})"
+
+        def copy(source: str, layout: str) -> str:
+            return (
+                f"COPY (SELECT {values} FROM {source}) TO {literal(str(folder))} ({self._COPY[self._kind]}, {layout})"
+            )
+
+        with writing_connection() as connection:
+            connection.register("rows", rows)
+            run_copy(connection, copy("rows", keys if self._keys else sized), table)
+            if self._keys and not any(folder.rglob("*.*")):  # a table without rows has no partitions
+                connection.register("nothing", rows.schema.empty_table())
+                run_copy(connection, copy("nothing", f"{sized}, OVERWRITE_OR_IGNORE"), table)
+
+    def views(self, views: Sequence[View]) -> tuple[list[str], list[LeftOut]]:
+        """Return all as left out."""
+        return [], [LeftOut(f"view {schema}.{name}", "a folder has files of tables only") for schema, name, *_ in views]
+
+    def left_out(self, table: ExportedTable) -> list[LeftOut]:
+        """Return the columns with other types."""
+        return [
+            LeftOut(
+                f"{table.qualified_name}.{column.name}",
+                f"the type {column.duckdb_type()}, which became {self._type(column)}",
+            )
+            for column in table.columns.columns
+            if self._kind == "parquet" and self._type(column) != column.duckdb_type()
+        ]
+
+    def finish(self) -> dict[str, int]:
+        """Show the folder."""
+        sizes: dict[str, int] = {}
+        for schema in self._folder.inside.iterdir() if self._folder.inside.is_dir() else ():
+            for table in schema.iterdir():
+                files = (each for each in table.rglob("*") if each.is_file())
+                sizes[f"{schema.name}.{table.name}"] = sum(file.stat().st_size for file in files)
+        self._folder.publish()
+        return sizes
+
+    def abort(self) -> None:
+        """Remove what was written."""
+        self._folder.remove()
+
+    def _inside(self, table: ExportedTable) -> Path:
+        return self._folder.inside / part_of_path(table.schema, "schema") / part_of_path(table.name, "table")
+
+    def _type(self, column: Column) -> str:
+        if column.type in self._TEXTS:
+            return "VARCHAR"
+        return self._OTHERS.get(column.type, column.duckdb_type())
+
+
+def writing_connection() -> duckdb.DuckDBPyConnection:
+    """Return a connection that writes times in UTC, and downloads nothing."""
+    connection = connect(config={"autoinstall_known_extensions": False})
+    connection.execute("SET TimeZone = 'UTC'")
+    return connection
+
+
+def run_copy(connection: duckdb.DuckDBPyConnection, statement: str, table: ExportedTable) -> None:
+    """Run a statement that writes rows. Raises ``InputError`` for a value that the target cannot hold."""
+    try:
+        connection.execute(statement)
+    except duckdb.Error as error:
+        first = next(iter(str(error).splitlines()), "")
+        raise InputError(f"the rows of {table.qualified_name} cannot be written: {first}") from error
