@@ -52,7 +52,7 @@ PARTS = {
     "name": "nobody",
     "hash": "0xshown",
     "view": "totals",
-    "row": "0",
+    "row": "1",
 }
 _ROW = [{"id": 7, "region": "EU"}]
 

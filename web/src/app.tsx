@@ -6,6 +6,7 @@ import { useEffect, useState } from "preact/hooks";
 import { get, Problem, session } from "./api.ts";
 import { SessionContext, useHeard, useRoute, useSession, type Session } from "./hooks.ts";
 import { Live } from "./live.ts";
+import { ChaosPage } from "./chaos.tsx";
 import { OverviewPage } from "./overview.tsx";
 import { PacketPage } from "./packet.tsx";
 import { routeTo, type Route } from "./route.ts";
@@ -24,6 +25,9 @@ const PAGES: readonly { id: string; label: string; icon: IconName }[] = [
   { id: "snapshots", label: "Snapshots", icon: "history" },
   { id: "streams", label: "Streams", icon: "streams" },
 ];
+
+/** A demo has a page to break it. */
+const CHAOS = { id: "chaos", label: "Chaos", icon: "jobs" } as const;
 
 /** Take a token from the address, where `quacklake serve` prints it, and out of sight. */
 function takeToken(): void {
@@ -104,7 +108,7 @@ function Shell() {
           Quacklake
         </a>
         <nav aria-label="Pages">
-          {PAGES.map((each) => (
+          {(facts.demo ? [...PAGES, CHAOS] : PAGES).map((each) => (
             <a key={each.id} href={routeTo([each.id])} aria-current={each.id === page ? "page" : undefined}>
               <Icon name={each.icon} />
               <span>{each.label}</span>
@@ -128,16 +132,17 @@ function Shell() {
         </div>
       </header>
       <main id="content" tabIndex={-1}>
-        <Page page={page} route={route} />
+        <Page page={page} route={route} demo={facts.demo} />
       </main>
     </div>
   );
 }
 
-function Page({ page, route }: { page: string; route: Route }) {
+function Page({ page, route, demo }: { page: string; route: Route; demo: boolean }) {
   if (page === "overview") return <OverviewPage />;
   if (page === "tables") return <TablesPage route={route} />;
   if (page === "snapshots") return <SnapshotsPage />;
+  if (page === "chaos" && demo) return <ChaosPage />;
   if (page === "row") return <PacketPage route={route} />;
   if (page === "streams") return <StreamsPage route={route} />;
   if (page === "sql") return <LazySql route={route} />;
