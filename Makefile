@@ -45,8 +45,8 @@ help: ## List the targets
 setup: .venv/.stamp ## Create .venv with pinned packages and the servers the tests use
 	@:
 
-demo: setup ## Show what a lake does, in a temporary directory
-	$(PYTHON) -m quacklake.cli demo $(ARGS)
+demo: setup ## Show everything at once: streams, tenants, sensors, a dashboard and a kill; ARGS=--stay to look around
+	$(PYTHON) -m services.demo $(ARGS)
 
 test: setup .venv/dbt .venv/dlt $(if $(DUCKDB),.venv/duckdb-$(DUCKDB)) ## Run the tests, with the samples of the day or of a SEED, on another DuckDB if you like: DUCKDB=2.0.0
 	@$(PYTHON) -m services install

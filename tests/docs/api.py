@@ -163,7 +163,7 @@ EXAMPLES = (
     _api("list_pipelines", "/pipelines"),
     _api("describe_pipeline", "/pipelines/copy"),
     _api("list_dead_letters", "/pipelines/copy/dead-letters"),
-    _api("replay_dead_letters", "/pipelines/copy/dead-letters/replay", {"rows": [0]}),
+    _api("replay_dead_letters", "/pipelines/copy/dead-letters/replay", {"rows": []}),
     _api("events", "/events"),
     _api("start_job", "/jobs", {"kind": "expire", "arguments": {"keep_last": 3}, "dry_run": True}, keeps={"job": "id"}),
     _api("describe_job", "/jobs/{job}"),

@@ -53,7 +53,7 @@ PARTS = {
     "hash": "0xshown",
     "view": "totals",
     "path": "",
-    "row": "0",
+    "row": "1",
 }
 _ROW = [{"id": 7, "region": "EU"}]
 

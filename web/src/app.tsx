@@ -3,6 +3,7 @@
 import { useEffect, useState } from "preact/hooks";
 
 import { get, Problem, session } from "./api.ts";
+import { ChaosPage } from "./chaos.tsx";
 import { SessionContext, useHeard, useLoad, useNewest, useRoute, useSession, type Session } from "./hooks.ts";
 import { Lazy, type LazyPage } from "./lazy.tsx";
 import { Live } from "./live.ts";
@@ -26,6 +27,9 @@ const PAGES: readonly { id: string; label: string; icon: IconName }[] = [
   { id: "streams", label: "Streams", icon: "streams" },
 ];
 const SQL: LazyPage = { id: "sql", label: "SQL", icon: "sql", load: async () => (await import("./sql.tsx")).SqlPage };
+
+/** A demo has a page to break it. */
+const CHAOS = { id: "chaos", label: "Chaos", icon: "jobs" } as const;
 
 /** Take a token from the address, where `quacklake serve` prints it, and out of sight. */
 function takeToken(): void {
@@ -129,7 +133,7 @@ function Shell() {
         </div>
       </header>
       <main id="content" tabIndex={-1}>
-        <Page page={page} route={route} />
+        <Page page={page} route={route} demo={facts.demo} />
       </main>
     </div>
   );
@@ -142,13 +146,14 @@ function usePages(): readonly { id: string; label: string; icon: IconName }[] {
   const names = useLoad((signal) => get<Names>("tables", {}, signal), [], newest);
   const tables = new Set(names.data?.tables ?? []);
   const more = MORE_PAGES.filter((each) => (each.table === undefined || tables.has(each.table)) && (!each.admin || facts.role === "admin"));
-  return [...PAGES, ...more];
+  return [...PAGES, ...more, ...(facts.demo ? [CHAOS] : [])];
 }
 
-function Page({ page, route }: { page: string; route: Route }) {
+function Page({ page, route, demo }: { page: string; route: Route; demo: boolean }) {
   if (page === "overview") return <OverviewPage />;
   if (page === "tables") return <TablesPage route={route} />;
   if (page === "snapshots") return <SnapshotsPage />;
+  if (page === "chaos" && demo) return <ChaosPage />;
   if (page === "row") return <PacketPage route={route} />;
   if (page === "streams") return <StreamsPage route={route} />;
   const lazy = [SQL, ...MORE_PAGES].find((each) => each.id === page);

@@ -8,6 +8,8 @@ export interface LakeFacts {
   role: Role;
   format_version: string;
   catalog: string | null;
+  /** Parts of a demo can be broken. */
+  demo: boolean;
 }
 
 export interface Names {

@@ -108,6 +108,8 @@ class DeadLetters:
         if len(wanted) > MOST_AT_ONCE:
             raise InputError(f"more than {MOST_AT_ONCE:,} dead letters at once", hint="replay them in parts")
         if self._definition.source.type != "nats":
+            if not wanted:
+                return 0
             raise ConfigError(f'the pipeline "{self._definition.name}" has no source of messages')
         claim = self._checkpoints.claim(letters_stream(""), accept=True)
         with closing(self._sink(claim.incarnation)) as sink:

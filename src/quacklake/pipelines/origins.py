@@ -1,4 +1,4 @@
-"""Where the rows of a commit come from: the pipeline and its batch, and the messages that the batch has read.
+"""The origin of the rows of a commit: the pipeline and its batch, and the messages that the batch has read.
 
 A pipeline writes this into its commits, as the extra text of a snapshot, so that it lasts as long as the snapshot does.
 """

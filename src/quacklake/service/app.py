@@ -12,6 +12,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import Receive, Scope, Send
 
 import quacklake
+from quacklake.service.chaos import Chaos, chaos_router
 from quacklake.service.dashboard import dashboard_router
 from quacklake.service.direct import DirectAppends
 from quacklake.service.identity import Gate
@@ -71,11 +72,12 @@ def create_app(
     more: Sequence[APIRouter] = (),
     at_end: Callable[[], object] = lambda: None,
     tracing: Tracing | None = None,
+    chaos: Chaos | None = None,
 ) -> FastAPI:
     """Return the application that serves the lakes behind a gate; closing it closes the gate.
 
     ``more`` are routers of other protocols, such as the Iceberg catalog. ``at_end`` is called before the gate closes.
-    ``tracing`` makes spans of requests, and is closed at the end.
+    ``tracing`` makes spans of requests, and is closed at the end. ``chaos`` is for demos: its parts can be broken.
     """
     settings = settings or ServiceSettings()
 
@@ -108,6 +110,9 @@ def create_app(
     app.include_router(health.router, prefix=settings.prefix)
     for router in (module.router for module in _MODULES):
         app.include_router(router, prefix=f"{settings.prefix}{API}")
+    app.state.demo = chaos is not None
+    if chaos is not None:
+        app.include_router(chaos_router(chaos), prefix=f"{settings.prefix}{API}")
     app.include_router(ekko.router, prefix=f"{settings.prefix}/api")
     if settings.web:
         app.include_router(dashboard_router(settings.prefix))

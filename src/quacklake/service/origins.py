@@ -31,7 +31,7 @@ _SEQUENCE = "_sequence"
 _VIRTUAL = ("rowid", "snapshot_id")
 _COMMIT = ("snapshot_id", "snapshot_time", "author", "commit_message", "operation", "description")
 _PATIENCE = timedelta(seconds=3)
-"""How long the server of a stream has for an answer."""
+"""The time that the server of a stream has for an answer."""
 _HEADER_BYTES = 4096
 
 
@@ -106,8 +106,9 @@ def _batch(
     if exact is None:
         said = "the batch has read no stream" if origin.stream is None else "the row does not have its sequence"
         return {"batch": batch, "why": said}
-    admin = identity.role >= Role.ADMIN
-    message, why = _message(service, definition, origin, exact) if admin else (None, "messages are for administrators")
+    if identity.role < Role.ADMIN:
+        return {"batch": batch, "sequence": exact, "why": "messages are for administrators"}
+    message, why = _message(service, definition, origin, exact)
     return {"batch": batch, "sequence": exact, "message": message, "why": why}
 
 

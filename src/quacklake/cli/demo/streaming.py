@@ -46,9 +46,9 @@ _PATIENCE = 600.0
 def stream(stage: Stage, directory: Path, count: int) -> None:
     """Stream events through Spark, and kill its driver in the middle."""
     stage.step("Stream through Spark, and kill it")
-    lacking = _lacking()
-    if lacking is not None:
-        stage.say(f"Left out: {lacking}.")
+    missing = lacking()
+    if missing is not None:
+        stage.say(f"Left out: {missing}.")
         return
     begun = time.perf_counter()
     with open_lake(directory) as lake:
@@ -70,7 +70,8 @@ def stream(stage: Stage, directory: Path, count: int) -> None:
     stage.say(f"That took {time.perf_counter() - begun:.0f} seconds, most of them to start Spark twice.")
 
 
-def _lacking() -> str | None:
+def lacking() -> str | None:
+    """Return why there is no Spark here; None where there is."""
     if installed("pyspark") is None:
         return "pyspark is not installed; pip install 'quacklake[spark]' brings it"
     found = java()

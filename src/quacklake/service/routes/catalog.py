@@ -40,7 +40,7 @@ _ROWS: dict[int | str, dict[str, Any]] = {
 
 @router.get("/lake", summary="Describe the lake and yourself", operation_id="describe_lake", responses=FACTS)
 async def describe_lake(request: Request, lake: LakeName = None) -> Response:
-    """Return the newest snapshot, the format version, and the principal and role of the token."""
+    """Return the newest snapshot, the format version, the principal and role of the token, and if this is a demo."""
 
     def facts(identity: Identity, _: Lake | LakeAt, __: int) -> dict[str, Any]:
         return {
@@ -48,6 +48,7 @@ async def describe_lake(request: Request, lake: LakeName = None) -> Response:
             "role": identity.role.name.lower(),
             "format_version": identity.lake.version,
             "catalog": identity.lake.catalog,
+            "demo": bool(request.app.state.demo),
         }
 
     return await answer_facts(request, facts)

@@ -1,0 +1,220 @@
+"""Everything that the demo starts, and what can be broken of it."""
+
+from __future__ import annotations
+
+import queue
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Self
+
+import quacklake
+from quacklake.errors import QuacklakeError, UnauthenticatedError
+from quacklake.lake import Lake
+from quacklake.lake.connect import connect
+from quacklake.pipelines.checkpoints import Checkpoints, Manifest
+from quacklake.pipelines.ekko import TABLE
+from quacklake.pipelines.origins import sequence_of
+from quacklake.pond.pond import Pond
+from quacklake.service.app import create_app
+from quacklake.service.chaos import Blow, Counts, SinkCount
+from quacklake.service.identity import Identity, Role, TokenGate
+from quacklake.service.problems import TooBusyError
+from quacklake.service.serving import BackgroundService, new_token
+from quacklake.service.settings import ServiceSettings
+from services import NatsServer, PostgresServer, Unavailable
+from services.demo.blocks import PIPELINE, Publisher, good_up_to, prepare
+from services.demo.driver import Driver
+from services.demo.readers import count, read_delta, read_iceberg
+
+__all__ = ["Breaker", "TenantGate", "World"]
+
+_MOST_BLOWS = 8
+_FRESH = 1.0
+"""Seconds for which counts are kept."""
+DRIVER, NATS, CATALOG = "driver", "nats", "catalog"
+_BLOWS = (
+    Blow(DRIVER, "The driver", "kill -9 the process that runs the pipeline. Another one goes on from its checkpoint"),
+    Blow(NATS, "The NATS server", "kill -9 the server of the stream. It starts again with its files"),
+    Blow(CATALOG, "The catalog", "end every connection to the database of the metadata, in the middle of anything"),
+)
+
+
+class TenantGate:
+    """Lakes behind one service. A token is of one of them, so that a request need not name it."""
+
+    def __init__(self, gates: Mapping[str, TokenGate]) -> None:
+        self._gates = dict(gates)
+
+    def enter(self, token: str | None, lake: str | None = None) -> Identity:
+        """Return the identity of a token; see ``Gate.enter``."""
+        for gate in self._gates.values():
+            with suppress(UnauthenticatedError):
+                return gate.enter(token, lake)
+        raise UnauthenticatedError
+
+    def probe(self) -> None:
+        """Ask the catalogs and the stores."""
+        for gate in self._gates.values():
+            gate.probe()
+
+    def close(self) -> None:
+        """Close the lakes."""
+        for gate in self._gates.values():
+            gate.close()
+
+
+class Breaker:
+    """Breaks parts of the demo, one after the other, in a thread that lives as long as what it starts again."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._struck: dict[str, int] = {}
+        self._lock = threading.Lock()
+        self._counted: tuple[float, Counts] | None = None
+        self._asked: queue.Queue[str | None] = queue.Queue(_MOST_BLOWS)
+        self._thread = threading.Thread(target=self._work, name="demo-chaos", daemon=True)
+        self._thread.start()
+
+    def blows(self) -> Sequence[Blow]:
+        """Return what can be broken: a catalog in a file has no connections to end."""
+        there = [blow for blow in _BLOWS if blow.id != CATALOG or self._world.postgres is not None]
+        return [replace(blow, struck=self._struck.get(blow.id, 0)) for blow in there]
+
+    def strike(self, id_: str) -> None:
+        """Break something. Raises ``TooBusyError`` when too much waits to be broken."""
+        try:
+            self._asked.put_nowait(id_)
+        except queue.Full:
+            raise TooBusyError("too much waits to be broken") from None
+
+    def counts(self) -> Counts:
+        """Return what was published, committed, doubled and lost, not older than a moment."""
+        with self._lock:
+            if self._counted is None or time.monotonic() - self._counted[0] > _FRESH:
+                self._counted = (time.monotonic(), self._world.counts())
+            return self._counted[1]
+
+    def close(self) -> None:
+        """End the thread after what it is about to break."""
+        self._asked.put(None)
+        self._thread.join()
+
+    def _work(self) -> None:
+        while (id_ := self._asked.get()) is not None:
+            self._struck[id_] = self._struck.get(id_, 0) + 1
+            if id_ == DRIVER:
+                self._world.driver.kill()
+            elif id_ == NATS:
+                self._world.nats.kill()
+                self._world.nats.revive()
+            else:
+                self._world.end_connections()
+
+
+class World:
+    """NATS, the shared lake with the tenants ekko and noyo, the pipeline's driver, the simulator and the service."""
+
+    def __init__(self, folder: Path, events: int, *, spark: bool, stays: bool, seconds: float, port: int = 0) -> None:
+        self.folder = folder
+        self._stack = ExitStack()
+        self._spark, self._events, self._stays, self._seconds = spark, events, stays, seconds
+        self._port = port
+        self.postgres: PostgresServer | None = None
+        self.left_out: list[str] = []
+        self.tokens = {name: new_token() for name in ("ekko", "noyo")}
+        self.service_url = ""
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def _start(self) -> None:
+        # the servers end with the thread that starts them; a breaker starts NATS again, so it ends last
+        self.nats = self._stack.enter_context(NatsServer(self.folder / "nats"))
+        self.url = self._database()
+        with quacklake.tenants(self.url, data_path=str(self.folder / "data")) as tenants:
+            tenants.create_many(["ekko", "noyo", "noyo-control"])
+        self.ekko, noyo, control = (self.open(name) for name in ("ekko", "noyo", "noyo-control"))
+        self._stack.callback(control.close)
+        self.pond = Pond.create_in(noyo, control)
+        prepare(self.ekko, self.nats.url, self.folder, spark=self._spark)
+        self.publisher = Publisher(self.nats.url, self._events, seconds=self._seconds, stays=self._stays)
+        self.driver = Driver(self.url, "ekko", PIPELINE, self.folder)
+        self.breaker = Breaker(self)
+        self._stack.callback(self.breaker.close)
+        lakes = {"ekko": self.ekko, "noyo": noyo}
+        gates = {name: TokenGate(lake, {self.tokens[name]: Role.ADMIN}, name=name) for name, lake in lakes.items()}
+        gate = TenantGate(gates)
+        settings = ServiceSettings(port=self._port, shutdown_seconds=5)
+        app = create_app(gate, settings, chaos=self.breaker)
+        self.service_url = self._stack.enter_context(BackgroundService(app, settings))
+        self.publisher.start()
+        self._stack.callback(self.publisher.stop)
+        self.driver.start()
+        self._stack.callback(self.driver.stop)
+
+    def _database(self) -> str:
+        try:
+            self.postgres = self._stack.enter_context(PostgresServer(self.folder / "postgres"))
+        except Unavailable as error:
+            self.left_out.append(f"PostgreSQL ({error}). The catalog is a file, which stock DuckDB does not read")
+            return f"sqlite:///{self.folder}/lakes.db"
+        return self.postgres.create_database(f"lakes_{secrets.token_hex(3)}")
+
+    def open(self, catalog: str) -> Lake:
+        """Open the lake of a tenant."""
+        return connect(self.url, config_file=None, catalog=catalog)
+
+    def address(self, tenant: str) -> str:
+        """Return the address of the dashboard of a tenant, which signs in."""
+        return f"{self.service_url}/ui/#token={self.tokens[tenant]}"
+
+    def end_connections(self) -> None:
+        """End every connection to the catalog."""
+        if self.postgres is None:
+            return
+        import psycopg
+
+        name = self.url.rpartition("/")[2]
+        with psycopg.connect(self.postgres.dsn(), autocommit=True) as connection:
+            connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (name,))
+
+    # -- counting ------------------------------------------------------------------------------------------------------
+
+    def position(self) -> int:
+        """Return the last sequence whose rows every sink has shown."""
+        finished = [each for each in Checkpoints(self.ekko.handle, PIPELINE).list() if each.state == each.FINISHED]
+        found = [sequence_of(Manifest.from_json(each.manifest).position) for each in finished]
+        return max((each for each in found if each is not None), default=0)
+
+    def counts(self) -> Counts:
+        """Return what was published, and what each sink has; one that cannot be read now is left out."""
+        published = good_up_to(self.publisher.published)
+        sinks: list[SinkCount] = []
+        try:
+            position = self.position()  # first: what is finished now is there when it is counted
+            readers: dict[str, Callable[[], object]] = {
+                "lake": self.read_lake,
+                "delta": lambda: read_delta(self.folder),
+                "iceberg": lambda: read_iceberg(self.folder),
+            }
+            sinks = [count(name, read(), position) for name, read in readers.items()]
+        except QuacklakeError:
+            pass  # the catalog is away for a moment
+        return Counts(published, sinks, self.driver.running)
+
+    def read_lake(self) -> object:
+        """Return the sequences of the table of transactions."""
+        return self.ekko.sql(f"SELECT _sequence FROM {TABLE}").to_arrow().column(0)
