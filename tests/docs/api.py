@@ -156,6 +156,7 @@ EXAMPLES = (
     _api("describe_node", "/pond/node?path=/dock.series"),
     _api("draw_series", "/pond/series?path=/dock.series&width=2&from=2026-01-01&to=2026-01-01T00:03:00"),
     Example("ekko_transactions", "/api/transactions/?networks=Avalanche&limit=1"),
+    Example("ekko_export", "/api/transactions/export?networks=Avalanche"),
     Example("ekko_networks", "/api/transactions/networks"),
     Example("ekko_stats", "/api/transactions/stats"),
     Example("ekko_test", "/api/transactions/test"),
@@ -170,6 +171,7 @@ EXAMPLES = (
     _api("refresh_materialized_view", "/materialized-views/sold/refresh", keeps={"job": "id"}),
     _api("verify_materialized_view", "/materialized-views/sold/verify", keeps={"job": "id"}),
     _api("list_jobs", "/jobs"),
+    _api("cancel_job", "/jobs/{job}"),
     _api("start_pipeline", "/pipelines/copy/start"),
     _api("stop_pipeline", "/pipelines/copy/stop"),
 )

@@ -104,6 +104,7 @@ HTTP: Mapping[str, Entry] = {
     "POST /api/v1/jobs": _admin(202, {"kind": "expire", "arguments": {"keep_last": 10_000}, "dry_run": True}),
     "GET /api/v1/jobs": _admin(200),
     "GET /api/v1/jobs/{id}": _admin(404),
+    "DELETE /api/v1/jobs/{id}": _admin(404),
     "GET /api/v1/events": _all(200, since=0),
     "POST /api/v1/consumers/{name}/claim": _all(200, {"table": "people", "since": 1, "seconds": 0.001}),
     "POST /api/v1/consumers/{name}/ack": _all(409, {"lease": "of nobody", "snapshot": 2}),
@@ -125,6 +126,7 @@ HTTP: Mapping[str, Entry] = {
     # -- Ekko
     "GET /api/transactions": Entry((200, 200, 200, 403)),
     "GET /api/transactions/": Entry((200, 200, 200, 403), query={"search": "0x"}),
+    "GET /api/transactions/export": Entry((200, 200, 200, 403)),
     "GET /api/transactions/networks": Entry((200, 200, 200, 403)),
     "GET /api/transactions/stats": Entry((200, 200, 200, 403)),
     "GET /api/transactions/test": _all(200),

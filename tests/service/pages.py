@@ -167,7 +167,7 @@ def picture(page: Page, name: str, tmp_path: Path) -> None:
     page.run("document.activeElement?.blur()")
     page.run("new Promise(done => setTimeout(done, 250))")
     taken = page.browser.screenshot()
-    assert 5_000 < len(taken) < 150_000
+    assert 5_000 < len(taken) < 200_000
     (folder / f"dashboard-{name}.png").write_bytes(taken)
 
 

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.csv as pcsv
 import pytest
 
 from quacklake.service.demo import demo_lake
-from quacklake.service.samples import fill_chains, fill_pond
+from quacklake.service.samples import add_block, fill_chains, fill_pond
 from services.browser import Browser
 from tests.service.pages import Page, clean, picture
 from tests.service.serving import Served, served
@@ -150,3 +152,151 @@ def test_only_the_definition_of_a_site_is_told_as_a_site(rich: Served) -> None:
     site = facts(rich, "/pond/node", path="/sites/docks.yaml")["site"]
     assert site == {"title": "The docks", "pages": ["This year"], "url": None}
     assert "site" not in facts(rich, "/pond/node", path="/readme.md")
+
+
+# -- transactions ------------------------------------------------------------------------------------------------------
+
+TABLE = "blockchain.transactions"
+
+
+def total(page: Page, expected: object) -> None:
+    page.wait(f"document.querySelector('.pager')?.dataset.total === '{expected}'")
+
+
+def counted(rich: Served, where: str = "true", version: int | None = None) -> int:
+    state = rich.lake if version is None else rich.lake.at(version=version)
+    row = state.sql(f"SELECT count(*) FROM {TABLE} WHERE {where}").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def test_transactions_are_filtered_as_sql_does_and_saved_as_csv(page: Page, rich: Served, tmp_path: Path) -> None:
+    page.browser.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
+    page.enter("reader-token", "transactions")
+    total(page, counted(rich))
+    clean(page)
+    narrow(page, ".list tbody tr")
+    picture(page, "transactions", tmp_path)
+    page.choose("select[name=kind]", "failed")
+    total(page, counted(rich, "NOT success"))
+    page.choose("select[name=network]", "Avalanche/Fuji")
+    where = "NOT success AND network = 'Avalanche' AND subnet = 'Fuji'"
+    total(page, counted(rich, where))
+    assert page.texts(".list tbody td:nth-child(2)") == ["Failed"] * 20
+    page.click(".export")
+    path = tmp_path / "transactions.csv"
+    for _ in range(400):
+        if path.exists():
+            break
+        page.run("new Promise(done => setTimeout(done, 25))")
+    saved = pcsv.read_csv(path, convert_options=pcsv.ConvertOptions(column_types={"tx_hash": pa.string()}))
+    wanted = rich.lake.sql(f"SELECT tx_hash FROM {TABLE} WHERE {where} ORDER BY block_time DESC, tx_hash")
+    assert saved.column("tx_hash").to_pylist() == wanted.to_arrow().column("tx_hash").to_pylist()
+    page.choose("select[name=size]", "100")
+    page.wait("document.querySelectorAll('.list tbody tr').length > 20")
+    page.choose("select[name=kind]", "all")
+    page.choose("select[name=network]", "")
+    hashes = rich.lake.sql(
+        f"SELECT tx_hash, from_address FROM {TABLE} ORDER BY block_number, tx_hash LIMIT 1"
+    ).fetchone()
+    assert hashes is not None
+    page.fill("input[name=search]", hashes[0][10:40].upper())
+    total(page, 1)
+    page.click(".list .hash", "0x")
+    page.see("dialog .pairs", hashes[0])
+    page.click("dialog button[aria-label=Close]")
+    page.gone("dialog")
+    page.fill("input[name=search]", "")
+    total(page, counted(rich))
+    page.fill("input[name=search]", "' OR true --")
+    total(page, 0)
+    page.see(".empty", "No transaction is like this.")
+
+
+def test_transactions_travel_in_time_turn_pages_and_show_a_wallet(page: Page, rich: Served) -> None:
+    page.enter("reader-token", "transactions")
+    total(page, counted(rich))
+    first = page.texts(".list tbody td:first-child")
+    page.click("nav.pager button", "Older")
+    page.wait("location.hash.includes('page=1')")
+    page.wait(f"document.querySelector('.list .hash').textContent !== '{first[0]}'")
+    page.see(".live-note", "stands still")
+    history = rich.lake.table(TABLE).history().to_pylist()
+    old = next(each["snapshot_id"] for each in history if each["commit_message"] == "Load old blocks")
+    page.choose("select[name=at]", str(old))
+    total(page, counted(rich, version=old))
+    assert counted(rich, version=old) < counted(rich)
+    page.choose("select[name=at]", "")
+    page.see(".live-note.on", "live")
+    wallet = rich.lake.sql(f"SELECT from_address FROM {TABLE} GROUP BY 1 ORDER BY count(*) DESC, 1 LIMIT 1").fetchone()
+    assert wallet is not None
+    page.click("#tab-wallets")
+    page.see(".list tbody th", wallet[0])
+    clean(page)
+    page.click(".list tbody th a", wallet[0])
+    total(page, counted(rich, f"'{wallet[0]}' IN (from_address, to_address)"))
+    page.go("transactions/networks")
+    page.see(".networks li", "Ethereum/Mainnet")
+    clean(page)
+    page.click("#tab-statistics")
+    page.see(".days li", "2026-11-16")
+    assert page.figure("Total transactions") == f"{counted(rich):,}"
+    day = counted(rich, "block_time >= '2026-11-16 00:00:00+00' AND block_time < '2026-11-17 00:00:00+00'")
+    assert any(text.startswith("2026-11-16") and text.endswith(str(day)) for text in page.texts(".days li"))
+    clean(page)
+
+
+def test_a_new_block_shows_at_once(page: Page, rich: Served) -> None:
+    page.enter("reader-token", "transactions")
+    page.see(".live.live")
+    before = counted(rich)
+    total(page, before)
+    add_block(rich.lake, 0, NOW + dt.timedelta(minutes=1))
+    total(page, before + 5)
+
+
+# -- views and jobs ----------------------------------------------------------------------------------------------------
+
+
+def test_a_view_is_refreshed_and_proved_as_a_job(page: Page, rich: Served, tmp_path: Path) -> None:
+    add_block(rich.lake, 7, NOW + dt.timedelta(minutes=2))
+    page.enter("admin-token", "views")
+    page.see(".views tbody th", "blockchain.wallets")
+    clean(page)
+    narrow(page, ".views tbody tr")
+    picture(page, "views", tmp_path)
+    page.click(".views th a", "blockchain.wallets")
+    page.see(".query-text", "from_address")
+    assert page.figure("Changed rows waiting") not in ("", "0", "–")
+    page.click("button.refresh")
+    page.see("dialog", "This would happen")
+    page.click("dialog .primary")
+    page.see("dialog .good", "Done")
+    page.click("dialog .buttons button", "Close")
+    page.wait(
+        "[...document.querySelectorAll('.figure')].some(each => each.textContent.startsWith('Changed rows waiting0'))"
+    )
+    page.see(".stand.good", "up to date")
+    page.click("button.verify")
+    page.click("dialog .primary")
+    page.see("dialog .good", "Done")
+    page.see("dialog .report", "true")
+    page.click("dialog .buttons button", "Close")
+    page.go("jobs")
+    page.see(".jobs tbody th", "Verify view")
+    assert page.texts(".jobs tbody th")[:3] == ["Verify view", "Refresh", "Refresh dry run"]
+    clean(page)
+    narrow(page, ".jobs tbody tr")
+    picture(page, "jobs", tmp_path)
+    page.click(".look")
+    page.see("dialog .report", "blockchain.wallets")
+    page.click("dialog button[aria-label=Close]")
+
+
+def test_a_reader_has_no_buttons_that_change_something(page: Page) -> None:
+    page.enter("reader-token", "views")
+    page.see(".views tbody th", "blockchain.wallets")
+    assert page.texts("main button") == []
+    page.click(".views th a", "blockchain.wallets")
+    page.see(".query-text", "from_address")
+    assert page.texts("main button") == [] and "Jobs" not in page.texts(".side nav a")

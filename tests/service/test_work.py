@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import queue
 import random
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from quacklake.errors import NotFoundError
+from quacklake.service.jobs import Jobs
 from tests.seeds import SEED
 from tests.service.serving import Served, client, is_problem, sample_lake, served
 
@@ -164,3 +168,35 @@ def test_a_turn_ends_with_its_lease_and_a_poll_waits_for_changes(tmp_path: Path)
         timer.join()
         assert [row["id"] for row in waited.json()["rows"]] == [5]
         is_problem(found.reader.post(f"{base}/claim", json={"table": "no"}), 404, "not_found")
+
+
+def test_a_job_is_cancelled_before_it_begins_or_after_a_step() -> None:
+    reached, go_on = threading.Event(), threading.Event()
+    told: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def work(_: Any, __: Any, ___: bool, progress: Any) -> str:
+        progress("one", 1, 2)
+        reached.set()
+        assert go_on.wait(30)
+        progress("two", 2, 2)
+        return "all of it"
+
+    jobs = Jobs(10, lambda job: told.put(job.state))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("quacklake.service.jobs.KINDS", {"verify": work})
+        lake: Any = None
+        first = jobs.start(lake, "ann", "verify", {}, dry_run=False)
+        assert reached.wait(30)
+        others = [jobs.start(lake, "ann", "verify", {}, dry_run=False) for _ in range(2)]
+        with pytest.raises(NotFoundError):
+            jobs.cancel(first.id, "ben")
+        assert not first.cancelling
+        assert jobs.cancel(first.id, "ann").cancelling
+        assert jobs.cancel(others[1].id, "ann").cancelling
+        go_on.set()
+        heard = [told.get(timeout=30) for _ in range(6)]
+        jobs.close()
+    assert [job.state for job in (first, *others)] == ["cancelled", "done", "cancelled"]
+    assert (first.result, others[0].result, others[1].stage) == (None, "all of it", "")
+    assert jobs.cancel(others[0].id, "ann").state == "done" and not others[0].cancelling
+    assert heard.count("cancelled") == 2 and heard.count("running") == 3

@@ -16,6 +16,7 @@ export async function runJob(kind: string, given: Record<string, unknown>, dryRu
     signal.throwIfAborted();
     told(job);
     if (job.state === "done") return job;
+    if (job.state === "cancelled") throw new Error("The job was cancelled.");
     if (job.state === "failed") throw new Error(job.error?.hint ? `${job.error.detail} — ${job.error.hint}` : (job.error?.detail ?? "The job failed."));
     await new Promise((done) => setTimeout(done, LOOK));
     job = await get<Job>(`jobs/${job.id}`, {}, signal);
@@ -128,7 +129,7 @@ function said(name: string, value: unknown): string {
   return String(value);
 }
 
-function Report({ value }: { value: unknown }) {
+export function Report({ value }: { value: unknown }) {
   const lines = reportLines(value);
   if (!lines.length) return <p class="dim">Nothing to do.</p>;
   return (

@@ -4,4 +4,7 @@ import type { LazyPage } from "./lazy.tsx";
 
 export const MORE_PAGES: readonly LazyPage[] = [
   { id: "pond", label: "Pond", icon: "pond", table: "pond.nodes", load: async () => (await import("./pond.tsx")).PondPage },
+  { id: "transactions", label: "Transactions", icon: "chain", table: "blockchain.transactions", load: async () => (await import("./transactions.tsx")).TransactionsPage },
+  { id: "views", label: "Views", icon: "view", load: async () => (await import("./views.tsx")).ViewsPage },
+  { id: "jobs", label: "Jobs", icon: "jobs", admin: true, load: async () => (await import("./joblist.tsx")).JobsPage },
 ];

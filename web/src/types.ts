@@ -71,7 +71,8 @@ export interface Job {
   id: string;
   kind: string;
   dry_run: boolean;
-  state: "waiting" | "running" | "done" | "failed";
+  state: "waiting" | "running" | "done" | "failed" | "cancelled";
+  cancelling: boolean;
   stage: string;
   done: number;
   total: number | null;

@@ -95,10 +95,14 @@ class TransactionFilter:
 
     def page(self, limit: int, offset: int) -> tuple[str, list[Any]]:
         """Return the query of a page, and the values of its parameters."""
+        text, values = self.all()
+        return f"{text} LIMIT {limit:d} OFFSET {offset:d}", values
+
+    def all(self) -> tuple[str, list[Any]]:
+        """Return the query of all of them, in order, and the values of its parameters."""
         where, values = self.condition()
         order = f"{_SORTS[self.sort_by]} {self.sort_order.upper()} NULLS LAST, tx_hash"
-        text = f"SELECT {_COLUMNS} FROM {TABLE} WHERE {where} ORDER BY {order} LIMIT {limit:d} OFFSET {offset:d}"
-        return text, values
+        return f"SELECT {_COLUMNS} FROM {TABLE} WHERE {where} ORDER BY {order}", values
 
     def total(self) -> tuple[str, list[Any]]:
         """Return the query that counts them."""

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from quacklake.config import redact
-from quacklake.errors import InputError, NotFoundError, QuacklakeError
+from quacklake.errors import CancelledError, InputError, NotFoundError, QuacklakeError
 from quacklake.format.names import uuid7
 from quacklake.progress import Progress
 from quacklake.service.problems import TooBusyError, status_of
@@ -23,12 +23,13 @@ __all__ = ["KINDS", "Job", "Jobs"]
 
 _WORKERS = 2
 _WITH_PATHS = frozenset({"path", "paths", "skipped", "kept"})
+_ENDED = frozenset({"done", "failed", "cancelled"})
 _INSIDE = "the job could not be done; the log of the service says more"
 
 
 @dataclass
 class Job:
-    """A piece of work: ``state`` is ``waiting``, ``running``, ``done`` or ``failed``."""
+    """A piece of work: ``state`` is ``waiting``, ``running``, ``done``, ``failed`` or ``cancelled``."""
 
     id: str
     kind: str
@@ -41,6 +42,7 @@ class Job:
     result: Any = None
     error: dict[str, Any] | None = None
     began: float = field(default_factory=time.time)
+    cancelling: bool = False
 
     def shown(self) -> dict[str, Any]:
         """Return the job for its principal."""
@@ -148,7 +150,7 @@ class Jobs:
         job = Job(uuid7().hex, kind, principal, dry_run)
         with self._lock:
             while len(self._jobs) >= self._most:
-                ended = next((id_ for id_, each in self._jobs.items() if each.state in ("done", "failed")), None)
+                ended = next((id_ for id_, each in self._jobs.items() if each.state in _ENDED), None)
                 if ended is None:
                     raise TooBusyError("too many jobs wait")
                 del self._jobs[ended]
@@ -169,6 +171,15 @@ class Jobs:
             raise NotFoundError("there is no such job")
         return job
 
+    def cancel(self, id_: str, principal: str) -> Job:
+        """Ask a job of a principal to end: before it begins, or after the step that is under way.
+
+        A job that cannot be divided, or that is about to end, is done all the same. Raises ``NotFoundError``.
+        """
+        job = self.get(id_, principal)
+        job.cancelling = job.state not in _ENDED
+        return job
+
     def close(self) -> None:
         """Wait for the jobs that run, and forget those that wait."""
         self._threads.shutdown(wait=True, cancel_futures=True)
@@ -176,18 +187,24 @@ class Jobs:
     def _run(self, lake: Lake, job: Job, given: Mapping[str, Any]) -> None:
         def progress(what: str, done: int, total: int | None) -> None:
             job.stage, job.done, job.total = what, done, total
+            if job.cancelling:
+                raise CancelledError("the job was cancelled")
 
         job.state = "running"
         self._told(job)
         try:
+            progress("", 0, None)
             job.result = _plain(KINDS[job.kind](lake, given, job.dry_run, progress))
             job.state = "done"
+        except CancelledError:
+            job.state = "cancelled"
         except QuacklakeError as error:
             inside = status_of(error) >= 500
             message, hint = (_INSIDE, None) if inside else (redact(error.message), error.hint)
             job.error, job.state = {"code": error.code, "detail": message, "hint": hint}, "failed"
         except Exception:
             job.error, job.state = {"code": "internal", "detail": _INSIDE, "hint": None}, "failed"
+        job.cancelling = False
         self._told(job)
 
 

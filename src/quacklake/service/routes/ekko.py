@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi.responses import Response
 
 from quacklake.errors import NotFoundError
 from quacklake.service.ekko import NETWORKS, STATS, TransactionFilter, wire
 from quacklake.service.identity import Identity
+from quacklake.service.routes.sql import answer_sql, wanted_format
 from quacklake.service.state import service_of
 from quacklake.service.values import LARGEST, Timestamp, Version, resolved_version
 
@@ -46,10 +48,7 @@ def _words(values: list[str] | None) -> tuple[str, ...]:
     return tuple(word.strip() for value in values or () for word in value.split(",") if word.strip())[:1_000]
 
 
-@router.get("/transactions/", summary="List transactions", operation_id="ekko_transactions")
-@router.get("/transactions", include_in_schema=False)
-async def transactions(
-    request: Request,
+def _wanted(
     wallet_addresses: Words = None,
     networks: Words = None,
     subnets: Words = None,
@@ -60,13 +59,8 @@ async def transactions(
     search: Annotated[str | None, Query(max_length=200)] = None,
     sort_by: Annotated[str, Query(max_length=20)] = "timestamp",
     sort_order: Annotated[str, Query(max_length=4)] = "desc",
-    limit: Annotated[int, Query(ge=1, le=100)] = 20,
-    offset: Annotated[int, Query(ge=0, le=LARGEST)] = 0,
-    version: Version = None,
-    timestamp: Timestamp = None,
-) -> dict[str, Any]:
-    """Return a page of transactions, newest first, and how many there are in all."""
-    wanted = TransactionFilter(
+) -> TransactionFilter:
+    return TransactionFilter(
         wallet_addresses=_words(wallet_addresses),
         networks=_words(networks),
         subnets=_words(subnets),
@@ -78,6 +72,22 @@ async def transactions(
         sort_by=sort_by,
         sort_order=sort_order,
     )
+
+
+Wanted = Annotated[TransactionFilter, Depends(_wanted)]
+
+
+@router.get("/transactions/", summary="List transactions", operation_id="ekko_transactions")
+@router.get("/transactions", include_in_schema=False)
+async def transactions(
+    request: Request,
+    wanted: Wanted,
+    limit: Annotated[int, Query(ge=1, le=100)] = 20,
+    offset: Annotated[int, Query(ge=0, le=LARGEST)] = 0,
+    version: Version = None,
+    timestamp: Timestamp = None,
+) -> dict[str, Any]:
+    """Return a page of transactions, newest first, and how many there are in all."""
 
     def work(ask: Ask) -> dict[str, Any]:
         page = [wire(row) for row in ask(*wanted.page(limit, offset))]
@@ -92,6 +102,18 @@ async def transactions(
 
     found: dict[str, Any] = await _asked(request, work, version, timestamp)
     return found
+
+
+@router.get(
+    "/transactions/export", summary="Export transactions", operation_id="ekko_export", response_class=Response,
+    responses={200: {"description": "Rows, in the format of the Accept header"}},
+)  # fmt: skip
+async def export(request: Request, wanted: Wanted, version: Version = None, timestamp: Timestamp = None) -> Response:
+    """Return all transactions that a filter names, as rows of the table: CSV, Parquet, Arrow or JSON."""
+    service = service_of(request)
+    identity = await service.enter(request)
+    at = await service.run(resolved_version, identity.lake, version, timestamp)
+    return await answer_sql(service, request, identity, *wanted.all(), wanted_format(request), at)
 
 
 @router.get("/transactions/networks", summary="List networks", operation_id="ekko_networks")

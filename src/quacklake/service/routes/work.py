@@ -68,6 +68,19 @@ async def describe_job(
     return service.jobs.get(id, identity.principal).shown()
 
 
+@router.delete("/jobs/{id}", summary="Cancel a job", operation_id="cancel_job")
+async def cancel_job(
+    request: Request, id: Annotated[str, Path(max_length=64)], lake: LakeName = None
+) -> dict[str, Any]:
+    """Ask a job of your token to end, after the step that is under way: its state becomes `cancelled`.
+
+    What it has committed stays. A job that has ended, or that has only one step left, stays as it is.
+    """
+    service = service_of(request)
+    identity = await service.enter(request, Role.ADMIN)
+    return service.jobs.cancel(id, identity.principal).shown()
+
+
 @router.get(
     "/events",
     summary="Listen to commits and jobs",
