@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import secrets
 import shutil
 import sqlite3
 import subprocess
+import sys
 from pathlib import Path
 
+import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from pyarrow.fs import FileSelector, S3FileSystem
@@ -22,6 +25,7 @@ from quacklake.pipelines.nats_writer import run_writer
 from quacklake.pipelines.settings import WriterSettings
 from quacklake.service.ekko import DuckLakeService
 from services import NatsServer, S3Server
+from services.s3 import HEALTH
 from tests.docs.blocks import REPOSITORY
 from tests.duckdbs import import_extension
 from tests.service.serving import client, served
@@ -160,6 +164,27 @@ def test_a_bucket_that_is_missing_is_named(ekko: dict[str, str], monkeypatch: py
                 NODE,
             )  # fmt: skip
         lake.table("blockchain.transactions").flush_inlined_data()
+
+
+def test_the_store_tells_that_it_is_alive_at_the_path_of_minio(s3_server: S3Server, s3_bucket: str) -> None:
+    """``curl http://localhost:9000/minio/health/live`` is the first step when something is wrong with the store."""
+    if not s3_server.is_real:
+        pytest.skip("moto has no such path")
+    assert httpx.get(f"{s3_server.url}{HEALTH}").status_code == 200
+    assert httpx.get(f"{s3_server.url}/{s3_bucket.removeprefix('s3://')}").status_code == 403, "keys are still needed"
+
+
+@pytest.mark.daily(0.2)
+def test_the_example_script_runs_from_packages(tmp_path: Path) -> None:
+    found = subprocess.run(
+        [REPOSITORY / "scripts" / "run-ducklake-example.sh", "example"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHON": sys.executable, "TMPDIR": str(tmp_path)},
+    )
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.strip()
 
 
 def test_the_extension_of_duckdb_loads() -> None:
