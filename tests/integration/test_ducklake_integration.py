@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import json
 import os
 import secrets
@@ -58,6 +59,29 @@ def test_what_the_writer_flushes_the_api_answers(
         page = found.reader.get("/api/transactions/", params={"limit": 100, "networks": "Avalanche"}).json()
         assert (page["total"], len({row["hash"] for row in page["transactions"]})) == (30, 30)
         assert found.anonymous.get("/health/ready").json() == {"status": "ready"}
+        _ask_the_service(DuckLakeService(lake))
+
+
+def _ask_the_service(service: DuckLakeService) -> None:
+    """Call every method of Ekko's service on PostgreSQL and S3."""
+
+    async def ask() -> None:
+        newest = (await service.get_snapshots())[0]["snapshot_id"]
+        assert len(await service.get_transactions(limit=5, network="Avalanche", subnet="Mainnet")) == 5
+        assert await service.get_transactions(limit=5, network="elsewhere") == []
+        assert len(await service.get_transactions(limit=100, snapshot_id=newest)) == 30
+        assert await service.get_transactions(limit=100, snapshot_id=newest - 1) == []
+        assert len(await service.get_recent_changes(hours=24)) == 30
+        assert (await service.get_table_info())["row_count"] == 30
+        before = len(await service.get_snapshots())
+        await service.cleanup_old_files(dry_run=True)
+        await service.expire_snapshots(older_than=dt.datetime.now(dt.UTC) - dt.timedelta(days=30))
+        assert len(await service.get_snapshots()) == before, "nothing is older than a month"
+        await service.expire_snapshots(older_than=dt.datetime.now(dt.UTC))
+        assert len(await service.get_snapshots()) < before
+        assert len(await service.get_transactions(limit=100)) == 30
+
+    asyncio.run(ask())
 
 
 @pytest.fixture
