@@ -82,7 +82,7 @@ class S3Server(Server):
         folders: list[str | Path] = ["--sidecar", self.directory / "metadata", self.directory / "data"]
         keys = ["--access", self.access_key, "--secret", self.secret_key, "--region", self.region]
         # With accounts in a folder, an unknown key is denied, as on AWS; without, it has a different status.
-        options = ["--iam-dir", self.directory, "--health", HEALTH, "--quiet"]
+        options: list[str | Path] = ["--iam-dir", self.directory, "--health", HEALTH, "--quiet"]
         return [program, "--port", self.host, *keys, *options, "posix", *folders]
 
     def ready(self) -> bool:
