@@ -14,6 +14,10 @@ from services.process import Server, Unavailable
 __all__ = ["MotoServer", "S3Server"]
 
 
+HEALTH = "/minio/health/live"
+"""The path at which MinIO tells that it is alive; versitygw does so at any path that it is given."""
+
+
 class S3Server(Server):
     """An S3 endpoint over plain HTTP on 127.0.0.1: versitygw where it has been built, moto elsewhere."""
 
@@ -78,7 +82,8 @@ class S3Server(Server):
         folders: list[str | Path] = ["--sidecar", self.directory / "metadata", self.directory / "data"]
         keys = ["--access", self.access_key, "--secret", self.secret_key, "--region", self.region]
         # With accounts in a folder, an unknown key is denied, as on AWS; without, it has a different status.
-        return [program, "--port", self.host, *keys, "--iam-dir", self.directory, "--quiet", "posix", *folders]
+        options: list[str | Path] = ["--iam-dir", self.directory, "--health", HEALTH, "--quiet"]
+        return [program, "--port", self.host, *keys, *options, "posix", *folders]
 
     def ready(self) -> bool:
         try:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import json
+import os
 import secrets
 import shutil
 import sqlite3
 import subprocess
+import sys
 from pathlib import Path
 
+import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from pyarrow.fs import FileSelector, S3FileSystem
@@ -22,6 +26,7 @@ from quacklake.pipelines.nats_writer import run_writer
 from quacklake.pipelines.settings import WriterSettings
 from quacklake.service.ekko import DuckLakeService
 from services import NatsServer, S3Server
+from services.s3 import HEALTH
 from tests.docs.blocks import REPOSITORY
 from tests.duckdbs import import_extension
 from tests.service.serving import client, served
@@ -54,6 +59,29 @@ def test_what_the_writer_flushes_the_api_answers(
         page = found.reader.get("/api/transactions/", params={"limit": 100, "networks": "Avalanche"}).json()
         assert (page["total"], len({row["hash"] for row in page["transactions"]})) == (30, 30)
         assert found.anonymous.get("/health/ready").json() == {"status": "ready"}
+        _ask_the_service(DuckLakeService(lake))
+
+
+def _ask_the_service(service: DuckLakeService) -> None:
+    """Call every method of Ekko's service on PostgreSQL and S3."""
+
+    async def ask() -> None:
+        newest = (await service.get_snapshots())[0]["snapshot_id"]
+        assert len(await service.get_transactions(limit=5, network="Avalanche", subnet="Mainnet")) == 5
+        assert await service.get_transactions(limit=5, network="elsewhere") == []
+        assert len(await service.get_transactions(limit=100, snapshot_id=newest)) == 30
+        assert await service.get_transactions(limit=100, snapshot_id=newest - 1) == []
+        assert len(await service.get_recent_changes(hours=24)) == 30
+        assert (await service.get_table_info())["row_count"] == 30
+        before = len(await service.get_snapshots())
+        await service.cleanup_old_files(dry_run=True)
+        await service.expire_snapshots(older_than=dt.datetime.now(dt.UTC) - dt.timedelta(days=30))
+        assert len(await service.get_snapshots()) == before, "nothing is older than a month"
+        await service.expire_snapshots(older_than=dt.datetime.now(dt.UTC))
+        assert len(await service.get_snapshots()) < before
+        assert len(await service.get_transactions(limit=100)) == 30
+
+    asyncio.run(ask())
 
 
 @pytest.fixture
@@ -160,6 +188,27 @@ def test_a_bucket_that_is_missing_is_named(ekko: dict[str, str], monkeypatch: py
                 NODE,
             )  # fmt: skip
         lake.table("blockchain.transactions").flush_inlined_data()
+
+
+def test_the_store_tells_that_it_is_alive_at_the_path_of_minio(s3_server: S3Server, s3_bucket: str) -> None:
+    """``curl http://localhost:9000/minio/health/live`` is the first step when something is wrong with the store."""
+    if not s3_server.is_real:
+        pytest.skip("moto has no such path")
+    assert httpx.get(f"{s3_server.url}{HEALTH}").status_code == 200
+    assert httpx.get(f"{s3_server.url}/{s3_bucket.removeprefix('s3://')}").status_code == 403, "keys are still needed"
+
+
+@pytest.mark.daily(0.2)
+def test_the_example_script_runs_from_packages(tmp_path: Path) -> None:
+    found = subprocess.run(
+        [REPOSITORY / "scripts" / "run-ducklake-example.sh", "example"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHON": sys.executable, "TMPDIR": str(tmp_path)},
+    )
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.strip()
 
 
 def test_the_extension_of_duckdb_loads() -> None:

@@ -13,7 +13,7 @@ from quacklake.service.access_gate import AccessGate
 from quacklake.service.app import create_app
 from quacklake.service.serving import BackgroundService
 from quacklake.service.settings import ServiceSettings
-from tests.access.secrets import MARKS, USERS, fill
+from tests.access.secrets import CANARY, MARKS, USERS, fill
 from tests.service.serving import client
 
 _SQL = (
@@ -150,6 +150,33 @@ def test_the_difference_of_snapshots_counts_visible_rows(clients: dict[str, http
         answer = clients[user].get("/api/v1/diff", params={"from": first, "to": first + 1}).json()
         counted[user] = [(table["table"], table["rows"]["inserted"]) for table in answer["tables"]]
     assert counted == {"ann": [("main.people", 3)], "root": [("main.people", 10)], "bob": []}
+
+
+def test_the_difference_of_snapshots_tells_no_default_and_no_hidden_column(
+    clients: dict[str, httpx.Client], lake: Lake
+) -> None:
+    """Defaults of masked columns, columns that are not granted, and a table that takes the name of another."""
+    lake.sql("CREATE TABLE posts (id BIGINT, mail VARCHAR, hidden VARCHAR)")
+    lake.access.grant("SELECT", "ann", table="posts", columns=["id", "mail"])
+    lake.access.create_mask("posts", "mail", "'***'")
+    first = lake.current_snapshot()
+    lake.sql(f"ALTER TABLE posts ALTER mail SET DEFAULT '{CANARY}'")
+    lake.sql(
+        f"ALTER TABLE posts RENAME hidden TO {CANARY}; ALTER TABLE posts ADD COLUMN more VARCHAR DEFAULT '{CANARY}'"
+    )
+    lake.table("posts").rename_column("mail", "post")
+    lake.rename_table("posts", "letters")
+    lake.sql(f"CREATE TABLE posts AS SELECT '{CANARY}' AS mail")
+    last = lake.current_snapshot()
+    paths = [f"/api/v1/diff?from={first}", f"/api/v1/diff?from={first}&to={last - 1}"]
+    paths += [f"/api/v1/snapshots/{number}/changes" for number in range(first + 1, last + 1)]
+    seen = [clients["ann"].get(path) for path in paths]
+    assert {answer.status_code for answer in seen} == {200}
+    assert not any(mark in answer.text for answer in seen for mark in MARKS)
+    [letters] = seen[0].json()["tables"]
+    assert (letters["table"], letters["was"]) == ("main.letters", "main.posts")
+    assert letters["columns"] == [{"column": "post", "change": "altered", "name": ["mail", "post"]}]
+    assert CANARY in clients["root"].get(paths[0]).text
 
 
 def test_a_user_reads_the_rows_that_are_visible(clients: dict[str, httpx.Client], lake: Lake) -> None:

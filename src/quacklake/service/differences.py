@@ -31,9 +31,10 @@ def difference(service: Service, identity: Identity, first: int, last: int) -> d
     old = {table.id: table for table in before.handle.view().tables()}
     new = {table.id: table for table in after.handle.view().tables()}
     counts, complete = _counts(service, identity, new, first, last)
+    defaults = not identity.lake.handle.restricted  # they may tell what masks hide
     tables = []
     for id_ in sorted({*old, *new}, key=lambda id_: (new.get(id_) or old[id_]).qualified_name):
-        found = _table(old.get(id_), new.get(id_), counts.get(id_, _NOTHING))
+        found = _table(old.get(id_), new.get(id_), counts.get(id_, _NOTHING), defaults=defaults)
         if found is not None:
             tables.append(found)
     return {
@@ -65,14 +66,16 @@ def _names(before: list[str], after: list[str]) -> dict[str, list[str]]:
     return {"created": sorted({*after} - {*before}), "dropped": sorted({*before} - {*after})}
 
 
-def _table(before: TableInfo | None, after: TableInfo | None, rows: Mapping[str, int] | None) -> dict[str, Any] | None:
+def _table(
+    before: TableInfo | None, after: TableInfo | None, rows: Mapping[str, int] | None, *, defaults: bool
+) -> dict[str, Any] | None:
     """Return what happened to a table; None for nothing."""
     if after is None:
         assert before is not None
         return {"table": _name(before), "change": "dropped", "columns": [], "rows": None}
     if before is None:
         return {"table": _name(after), "change": "created", "columns": [], "rows": rows}
-    columns = _columns(before, after)
+    columns = _columns(before, after, defaults=defaults)
     renamed = _name(before) if _name(before) != _name(after) else None
     if not columns and renamed is None and rows == _NOTHING:
         return None
@@ -85,7 +88,7 @@ def _name(table: TableInfo) -> str:
     return f"{table.schema_name}.{table.name}"
 
 
-def _columns(before: TableInfo, after: TableInfo) -> list[dict[str, Any]]:
+def _columns(before: TableInfo, after: TableInfo, *, defaults: bool) -> list[dict[str, Any]]:
     old = {column.id: column for column in before.schema.columns}
     new = {column.id: column for column in after.schema.columns}
     found: list[dict[str, Any]] = []
@@ -95,18 +98,21 @@ def _columns(before: TableInfo, after: TableInfo) -> list[dict[str, Any]]:
         elif id_ not in old:
             found.append({"column": new[id_].name, "change": "added", "type": new[id_].duckdb_type()})
         elif old[id_] != new[id_]:
-            found.append({"column": new[id_].name, "change": "altered", **_altered(old[id_], new[id_])})
+            altered = _altered(old[id_], new[id_], defaults=defaults)
+            if altered or defaults:
+                found.append({"column": new[id_].name, "change": "altered", **altered})
     return found
 
 
-def _altered(before: Column, after: Column) -> dict[str, Any]:
+def _altered(before: Column, after: Column, *, defaults: bool) -> dict[str, Any]:
     """Return what of a column has changed, as pairs of before and after."""
-    pairs = {
+    pairs: dict[str, tuple[Any, Any]] = {
         "name": (before.name, after.name),
         "type": (before.duckdb_type(), after.duckdb_type()),
         "nullable": (before.nullable, after.nullable),
-        "default": (before.default, after.default),
     }
+    if defaults:
+        pairs["default"] = before.default, after.default
     return {name: list(pair) for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
