@@ -81,6 +81,7 @@ def open_lake(
         memory_limit=None if limit is None else f"{limit}B",
         threads=config.duckdb_threads,
         gate=ScanGate(metadata, config.limit_wait_ms / 1000),
+        reuse=not metadata.encrypted,
     )
     writer = FileWriter(store, encrypted=metadata.encrypted)
     return LakeHandle(LakeContext(metadata, store, engine, config, TableCache(metadata), writer))

@@ -16,10 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quacklake import forks, telemetry
-from quacklake.duckdb_versions import arrow_reader, arrow_table, connect
-from quacklake.engines.duckdb.connections import connect_store, lend_keys, reading, translate
+from quacklake.duckdb_versions import arrow_reader, arrow_table
+from quacklake.engines.duckdb.connections import lend_keys, reading, translate
 from quacklake.engines.duckdb.expressions import OrderMacro, check_expression, plain_expression
 from quacklake.engines.duckdb.feed import FeedBuilder, deleted_sql, to_blocks
+from quacklake.engines.duckdb.idle import idle, leave_database, open_database
 from quacklake.engines.duckdb.shapes import ShapeCache
 from quacklake.engines.duckdb.sql import ROW_COLUMNS, ScanSql, guarded_columns, needs_guard, scan_sql
 from quacklake.engines.duckdb.visible import behind_barrier, check_virtual, hiding, visible_feed_sql, visible_sql
@@ -65,19 +66,25 @@ class DuckDBEngine:
     name = "duckdb"
 
     def __init__(
-        self, store: Store, *, memory_limit: str | None = None, threads: int | None = None, gate: Gate = nullcontext
+        self,
+        store: Store,
+        *,
+        memory_limit: str | None = None,
+        threads: int | None = None,
+        gate: Gate = nullcontext,
+        reuse: bool = False,
     ) -> None:
         # load nothing from outside: no downloads, and times with a zone stay in UTC unless an extension changes that
         config: dict[str, Any] = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
-        if memory_limit is not None:
-            config["memory_limit"] = memory_limit
-        if threads is not None:
-            config["threads"] = threads
+        limits = {"memory_limit": memory_limit, "threads": threads}
+        config |= {name: value for name, value in limits.items() if value is not None}
         self.store = store
         self.gate = gate
         """The gate that every read for a user holds until it ends."""
         self._config = config
-        self._root: duckdb.DuckDBPyConnection | None = self.session()
+        self._idle = idle if reuse and store.is_local else None
+        self._root: duckdb.DuckDBPyConnection | None = open_database(self._idle, self.store, self._config)
+        self._closed, self._streams = False, set[int]()
         self._shapes = ShapeCache(store)
         self._names = itertools.count()
         self._lock = threading.Lock()
@@ -87,18 +94,14 @@ class DuckDBEngine:
     def _renew(self) -> None:
         """Leave the connections in a forked child, as their threads are the parent's; the first use opens others."""
         forks.abandon((self._root, self._working))
-        self._root, self._working = None, {}
+        self._root, self._working, self._streams = None, {}, set()
         forks.new_lock(self)
 
-    def session(self) -> duckdb.DuckDBPyConnection:
-        """Return a database in memory with the same limits that reads the store's files; the caller closes it."""
-        connection = connect(":memory:", config=self._config)
-        connect_store(connection, self.store)
-        return connection
-
     def close(self) -> None:
-        if self._root is not None:
-            self._root.close()
+        with self._lock:
+            root, self._root, self._closed = self._root, None, True
+        if root is not None:
+            leave_database(None if self._working or self._streams else self._idle, self._config, root)
 
     @contextmanager
     def connection(self) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -118,12 +121,11 @@ class DuckDBEngine:
             cursor.close()
 
     def _cursor(self) -> duckdb.DuckDBPyConnection:
-        try:
-            if self._root is None:
-                self._root = self.session()
-            return self._root.cursor()
-        except duckdb.ConnectionException:
-            raise ClosedError from None
+        if self._closed:
+            raise ClosedError
+        if self._root is None:
+            self._root = open_database(self._idle, self.store, self._config)
+        return self._root.cursor()
 
     def interrupt(self, thread: int) -> None:
         """Stop what a thread does on its connections; there it raises ``CancelledError``."""
@@ -302,6 +304,7 @@ class DuckDBEngine:
         fields = [*(column.arrow_field() for column in chosen), *(pa.field(name, pa.int64()) for name in beside)]
         # nothing runs before the first batch is read, so that a scan can be cancelled from its beginning
         batches = self._batches(start, connection, pa.schema(fields), where, schema, limit, hidden=hidden)
+        self._streams.add(id(connection))
         return RunningScan(pa.RecordBatchReader.from_batches(pa.schema(fields), batches), connection)
 
     def _batches(
@@ -337,6 +340,7 @@ class DuckDBEngine:
                     if left is not None and left <= 0:
                         return
         finally:
+            self._streams.discard(id(connection))
             connection.close()
 
     def count(self, plan: ScanPlan, where: str | None) -> int:

@@ -1,0 +1,89 @@
+"""Databases in memory that closed engines leave to the next ones: to make another takes ten milliseconds.
+
+Only such that nobody can have changed: their engines lent cursors, which took their temporary objects along, and read
+plain files of this machine. A database needs keys for others, and an extension for encrypted ones.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+
+from quacklake import forks
+from quacklake.duckdb_versions import connect
+from quacklake.engines.duckdb.connections import connect_store
+
+if TYPE_CHECKING:
+    from quacklake.storage import Store
+
+_MOST = 2
+"""Databases that are kept; each has threads that wait."""
+
+
+class IdleDatabases:
+    """Databases that wait for an engine with the same settings. Safe to share between threads."""
+
+    def __init__(self, most: int = _MOST) -> None:
+        self._most = most
+        self._idle: list[tuple[dict[str, Any], duckdb.DuckDBPyConnection]] = []
+        self._lock = threading.Lock()
+        forks.watch(self, IdleDatabases._renew)
+
+    def _renew(self) -> None:
+        """Leave the databases in a forked child, as their threads are the parent's."""
+        forks.abandon(self._idle)
+        self._idle = []
+        forks.new_lock(self)
+
+    def take(self, config: Mapping[str, Any]) -> duckdb.DuckDBPyConnection | None:
+        """Return a database with these settings for the caller alone, or None."""
+        with self._lock:
+            for place, (known, connection) in enumerate(self._idle):
+                if known == config:
+                    del self._idle[place]
+                    return connection
+        return None
+
+    def leave(self, config: Mapping[str, Any], connection: duckdb.DuckDBPyConnection) -> None:
+        """Keep a database that its engine needs no more, and close the oldest beyond the limit."""
+        with self._lock:
+            self._idle.append((dict(config), connection))
+            closing = self._idle[: -self._most] if self._most else self._idle[:]
+            self._idle = self._idle[len(closing) :]
+        for _, old in closing:
+            old.close()
+
+    def close(self) -> None:
+        """Close all of them."""
+        with self._lock:
+            closing, self._idle = self._idle, []
+        for _, connection in closing:
+            connection.close()
+
+
+idle = IdleDatabases()
+"""The idle databases of this process."""
+atexit.register(idle.close)
+
+
+def open_database(known: IdleDatabases | None, store: Store, config: Mapping[str, Any]) -> duckdb.DuckDBPyConnection:
+    """Return a database in memory with these settings that reads the files of a store, for the caller alone."""
+    connection = None if known is None else known.take(config)
+    if connection is None:
+        connection = connect(":memory:", config=config)
+        connect_store(connection, store)
+    return connection
+
+
+def leave_database(
+    known: IdleDatabases | None, config: Mapping[str, Any], connection: duckdb.DuckDBPyConnection
+) -> None:
+    """Keep a database, of which nothing but cursors was lent, among the ``known`` ones, or close it."""
+    if known is None:
+        connection.close()
+    else:
+        known.leave(config, connection)
