@@ -49,12 +49,13 @@ def environment_of_dbt(**more: str) -> dict[str, str]:
 
 
 def classes_of_dbt() -> list[str]:
-    """Return the classes of dbt's suite that adapters inherit, as the tests of the adapter name them."""
+    """Return the classes of dbt's suite that have tests for adapters, as the tests of the adapter name them."""
     root = DBT / "dbt" / "tests" / "adapter"
     return [
         "_".join(("Test", *path.relative_to(root).with_suffix("").parts, name))
         for path in sorted(root.rglob("test_*.py"))
-        for name in re.findall(r"^class (Base\w+)", path.read_text(), re.MULTILINE)
+        for name, body in re.findall(r"^class (Base\w+)(.*?)(?=^class |\Z)", path.read_text(), re.MULTILINE | re.DOTALL)
+        if "    def test" in body
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 import uuid
 from collections.abc import Iterator
 from decimal import Decimal
@@ -131,6 +132,49 @@ def test_a_reflected_table_can_be_made_again(engine: sa.Engine) -> None:
         for schema in ("main", "other")
     ]
     assert spelled[0] == spelled[1]
+
+
+def test_a_pattern_is_searched_in_a_text(engine: sa.Engine) -> None:
+    texts = ["abc", "xabcx", "ABC", "ac", ""]
+    pattern = sa.literal_column("t")
+    rows = sa.select(pattern).select_from(sa.text("(SELECT unnest(:texts) AS t)").bindparams(texts=texts))
+    with engine.connect() as connection:
+        for expression in ("b", "^a", "(?i)B", "a.?c"):
+            found = connection.scalars(rows.where(pattern.regexp_match(expression))).all()
+            assert list(found) == [text for text in texts if re.search(expression, text)]
+            others = connection.scalars(rows.where(sa.not_(pattern.regexp_match(expression)))).all()
+            assert list(others) == [text for text in texts if not re.search(expression, text)]
+        assert connection.scalars(rows.where(pattern.regexp_match("b", flags="i"))).all() == texts[:3]
+
+
+def test_parts_of_json_values_are_found_by_any_name(engine: sa.Engine) -> None:
+    names = ["a", "$a", "/b", "a.b", 'q"q', "~", "0", "", "[0]", "ü"]
+    value: dict[str, Any] = {name: {"n": number, "l": [1, None, {name: True}]} for number, name in enumerate(names)}
+    table = sa.Table("docs", sa.MetaData(), sa.Column("doc", sa.JSON))
+    table.create(engine)
+    with engine.begin() as connection:
+        connection.execute(table.insert(), [{"doc": value}])
+        for number, name in enumerate(names):
+            parts = sa.select(
+                table.c.doc[name],
+                table.c.doc[(name, "n")].as_integer(),
+                table.c.doc[(name, "l", 2, name)].as_boolean(),
+                table.c.doc[name]["l"][-3].as_string(),
+                table.c.doc[(name, "missing")],
+            )
+            assert connection.execute(parts).one() == (value[name], number, True, "1", None)
+
+
+def test_numbers_and_durations_are_computed_as_in_python(engine: sa.Engine) -> None:
+    half, third = Decimal("5.50"), Decimal("2.20")
+    quotient = sa.literal(half, sa.Numeric(10, 2)) / sa.literal(third, sa.Numeric(10, 2))
+    span = dt.timedelta(days=-1, seconds=5, microseconds=7)
+    with engine.connect() as connection:
+        found = connection.scalar(sa.select(quotient))
+        assert (type(found), found) == (Decimal, Decimal("2.5"))
+        assert connection.scalar(sa.select(sa.literal(6).bitwise_xor(3))) == 6 ^ 3
+        literal = sa.select(sa.literal(span, sa.Interval(), literal_execute=True))
+        assert connection.scalar(literal) == span
 
 
 def test_pandas_writes_and_reads(engine: sa.Engine) -> None:

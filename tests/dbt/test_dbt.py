@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,38 +14,36 @@ import pytest
 import quacklake
 from quacklake import Lake
 from tests import seeds
+from tests.suites import ADAPTER, DBT, classes_of_dbt, environment_of_dbt, run_dbt
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-ADAPTER = REPOSITORY / "integrations" / "dbt-quacklake"
-INSTALLED = REPOSITORY / ".venv" / "dbt"
-BASIC = [
-    "BaseAdapterMethod",
-    "BaseEmpty",
-    "BaseEphemeral",
-    "BaseGenericTests",
-    "BaseIncremental",
-    "BaseSimpleMaterializations",
-    "BaseSingularTests",
-    "BaseSnapshotCheckCols",
-    "BaseSnapshotTimestamp",
-    "BaseTableMaterialization",
-    "BaseValidateConnection",
-]
+_CLASSES = 2
+_RUN = "import sys; from dbt.cli.main import cli; sys.exit(cli())"
+_KILL = """
+import os, signal
+from quacklake import dbapi
+commit = dbapi.Connection._end
+def end(self, word):
+    ends = word == "COMMIT" and self._session.work.explicit
+    if ends and {before}:
+        os.kill(os.getpid(), signal.SIGKILL)
+    commit(self, word)
+    if ends:
+        os.kill(os.getpid(), signal.SIGKILL)
+dbapi.Connection._end = end
+"""
 
-pytestmark = pytest.mark.skipif(not (INSTALLED / "dbt").is_dir(), reason="dbt is not installed: make .venv/dbt")
+pytestmark = pytest.mark.skipif(not (DBT / "dbt").is_dir(), reason="dbt is not installed: make .venv/dbt")
 
 
-def _run(*command: str, cwd: Path, **more: str) -> subprocess.CompletedProcess[str]:
-    path = os.pathsep.join([str(INSTALLED), str(ADAPTER / "src")])
-    environment = {**os.environ, "PYTHONPATH": path, "DBT_SEND_ANONYMOUS_USAGE_STATS": "false", **more}
+def _run(project: Path, code: str, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", code, *words, "--profiles-dir", "."]
     return subprocess.run(
-        [sys.executable, *command], cwd=cwd, env=environment, text=True, capture_output=True, timeout=300, check=False
+        command, cwd=project, env=environment_of_dbt(), text=True, capture_output=True, timeout=300, check=False
     )
 
 
 def _dbt(project: Path, *words: str) -> str:
-    code = "import sys; from dbt.cli.main import cli; sys.exit(cli())"
-    done = _run("-c", code, *words, "--profiles-dir", ".", cwd=project)
+    done = _run(project, _RUN, *words)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -73,15 +70,20 @@ def _models(lake: Lake) -> tuple[list[object], list[object]]:
     return list(orders), list(lake.sql("SELECT * FROM jaffle.revenue_by_day ORDER BY ordered_on").fetchall())
 
 
+def _sell(project: Path) -> None:
+    """Change the seeds: an order is shipped, and there is another one."""
+    orders, payments = project / "seeds" / "raw_orders.csv", project / "seeds" / "raw_payments.csv"
+    orders.write_text(orders.read_text().replace("2026-01-07,placed", "2026-01-07,shipped") + "7,2,2026-01-09,placed\n")
+    payments.write_text(payments.read_text() + "8,7,coupon,900\n")
+
+
 def test_the_example_builds_and_follows_what_is_new(project: Path) -> None:
     _dbt(project, "build")
     with quacklake.connect(f"sqlite:///{project / 'jaffle.db'}") as lake:
         assert _models(lake) == _expected(project)
         before = lake.current_snapshot()
 
-    orders, payments = project / "seeds" / "raw_orders.csv", project / "seeds" / "raw_payments.csv"
-    orders.write_text(orders.read_text().replace("2026-01-07,placed", "2026-01-07,shipped") + "7,2,2026-01-09,placed\n")
-    payments.write_text(payments.read_text() + "8,7,coupon,900\n")
+    _sell(project)
     _dbt(project, "build")
     with quacklake.connect(f"sqlite:///{project / 'jaffle.db'}") as lake:
         assert _models(lake) == _expected(project)
@@ -95,11 +97,28 @@ def test_the_example_builds_and_follows_what_is_new(project: Path) -> None:
 
 
 @pytest.mark.daily(0.5)
-def test_basic_classes_of_dbts_own_suite_pass() -> None:
-    chosen = BASIC if seeds.LONG else [seeds.chance("dbt").choice(BASIC)]
-    options = ["-q", "-W", "ignore", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", "."]
-    names = " or ".join(f"basic and {name}" for name in chosen)
-    done = _run("-m", "pytest", *options, "tests/test_suite.py", "-k", names, cwd=ADAPTER)
-    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
-    passed = re.search(r"(\d+) passed", done.stdout)
-    assert passed is not None and int(passed[1]) >= len(chosen)
+@pytest.mark.parametrize("before", [True, False])
+def test_an_incremental_model_that_is_killed_is_whole_or_as_it_was(project: Path, before: bool) -> None:
+    _dbt(project, "build")
+    url = f"sqlite:///{project / 'jaffle.db'}"
+    with quacklake.connect(url) as lake:
+        old, _ = _models(lake)
+    _sell(project)
+    _dbt(project, "seed")
+    new, days = _expected(project)
+    killed = _run(project, _KILL.format(before=before) + _RUN, "run", "--select", "orders")
+    assert killed.returncode == -signal.SIGKILL, killed.stdout + killed.stderr
+    with quacklake.connect(url) as lake:
+        assert _models(lake)[0] == (old if before else new)
+    _dbt(project, "run")
+    with quacklake.connect(url) as lake:
+        assert _models(lake) == (new, days)
+
+
+@pytest.mark.daily(0.5)
+def test_classes_of_dbts_own_suite_pass() -> None:
+    known = classes_of_dbt()
+    outcome = run_dbt(() if seeds.LONG else seeds.some(known, _CLASSES, "classes of dbt's suite"))
+    print(outcome.line)
+    assert outcome.failed == [], outcome.text[-5000:]
+    assert outcome.counts.get("passed", 0) + outcome.counts.get("skipped", 0) > 0, outcome.text[-5000:]

@@ -15,7 +15,8 @@ from tests import seeds
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGE = REPOSITORY / "integrations" / "dlt-quacklake"
 INSTALLED = REPOSITORY / ".venv" / "dlt"
-_TESTS = 3
+KILLS = "test_each_row_is_there_once_after_a_kill"
+_TESTS, _PLACES = 3, 5
 
 pytestmark = pytest.mark.skipif(not (INSTALLED / "dlt").is_dir(), reason="dlt is not installed: make .venv/dlt")
 
@@ -28,10 +29,6 @@ def _tests() -> list[str]:
         for name in re.findall(r"^def (test_\w+)", path.read_text(), re.MULTILINE)
         if name != KILLS
     ]
-
-
-KILLS = "test_each_row_is_there_once_after_a_kill"
-_PLACES = 5
 
 
 def _pytest(*words: str) -> None:

@@ -10,7 +10,7 @@ USERS = ["ann", "bob", "cy"]
 """The users of the tests of grants."""
 
 
-def target(tmp_path_factory: pytest.TempPathFactory, **settings: Any) -> dict[str, Any]:
+def target(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Return a target of ``profiles.yml`` with a new lake."""
     home = tmp_path_factory.mktemp("lake")
     return {
@@ -18,5 +18,4 @@ def target(tmp_path_factory: pytest.TempPathFactory, **settings: Any) -> dict[st
         "threads": 4,
         "lake": f"sqlite:///{home / 'lake.db'}",
         "data_path": str(home / "data"),
-        "settings": settings,
     }

@@ -28,10 +28,10 @@ def _copy(url: str, columns: str = "id, n") -> list[tuple[Any, ...]]:
 
 def test_a_table_is_copied_at_one_snapshot(pipeline: dlt.Pipeline, url: str, source: Lake) -> None:
     stock = source.create_table("stock", [{"id": number, "n": number % 3} for number in range(100)])
-    for _ in range(2):
+    for first in (0, 10):
         pipeline.run(lake_table(source, "stock", columns=["id", "n"], where="n < 2"))
-        assert _copy(url) == [(number, number % 3) for number in range(100) if number % 3 < 2] or not stock.count()
-        stock.delete("id < 100 AND n >= 2")
+        assert _copy(url) == [(number, number % 3) for number in range(first, 100) if number % 3 < 2]
+        stock.delete("id < 10")
 
 
 def test_changes_of_any_kind_reach_the_copy(pipeline: dlt.Pipeline, url: str, source: Lake) -> None:

@@ -6,15 +6,19 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dbt.adapters.contracts.connection import AdapterResponse, Connection, ConnectionState, Credentials
 from dbt.adapters.exceptions import FailedToConnectError
 from dbt.adapters.sql import SQLConnectionManager
+from dbt_common.clients.agate_helper import empty_table
 from dbt_common.exceptions import DbtDatabaseError, DbtRuntimeError
 
 import quacklake
 from quacklake import dbapi
+
+if TYPE_CHECKING:
+    import agate
 
 DATABASE = "lake"
 """The name of the lake in SQL."""
@@ -105,6 +109,16 @@ class QuacklakeConnectionManager(SQLConnectionManager):
         if lake is not None:
             lake.close()
 
+    def execute(
+        self, sql: str, auto_begin: bool = False, fetch: bool = False, limit: int | None = None
+    ) -> tuple[AdapterResponse, agate.Table]:
+        """Run statements. dbt commits before hooks outside a transaction, also when there is none."""
+        if sql.strip().rstrip(";").lower() != "commit":
+            return super().execute(sql, auto_begin, fetch, limit)
+        if self.get_thread_connection().transaction_open:
+            self.commit()
+        return AdapterResponse("OK"), empty_table()
+
     def cancel(self, connection: Connection) -> None:
         connection.handle.cancel()
 
@@ -155,4 +169,4 @@ class QuacklakeConnectionManager(SQLConnectionManager):
 
     @classmethod
     def data_type_code_to_name(cls, type_code: int | str) -> str:
-        return str(type_code).partition("(")[0].lower()
+        return str(type_code).partition("(")[0]

@@ -1,4 +1,4 @@
-"""What dbt asks of a database, answered by a lake."""
+"""The adapter: answers of a lake to what dbt asks of a database."""
 
 from __future__ import annotations
 
@@ -8,17 +8,21 @@ from typing import TYPE_CHECKING, Any
 from dbt.adapters.base import ConstraintSupport, available
 from dbt.adapters.base.relation import BaseRelation
 from dbt.adapters.capability import Capability, CapabilityDict, CapabilitySupport, Support
+from dbt.adapters.events.logging import AdapterLogger
 from dbt.adapters.quacklake.connections import DATABASE, TEMPORARY, QuacklakeConnectionManager
 from dbt.adapters.quacklake.relation import QuacklakeColumn, QuacklakeRelation
 from dbt.adapters.sql import SQLAdapter
 from dbt_common.contracts.constraints import ConstraintType
+from dbt_common.contracts.metadata import CatalogTable, ColumnMetadata, StatsItem, TableMetadata
 from dbt_common.exceptions import DbtRuntimeError
 from dbt_common.utils import md5
 
-from quacklake import Lake, Table
+from quacklake import Lake, Table, dbapi
 
 if TYPE_CHECKING:
     import agate
+
+logger = AdapterLogger("Quacklake")
 
 _RELATIONS = """
     SELECT table_name, table_type FROM information_schema.tables
@@ -27,6 +31,12 @@ _COLUMNS = """
     SELECT column_name, data_type FROM information_schema.columns
     WHERE table_catalog = ? AND lower(table_schema) = lower(?) AND lower(table_name) = lower(?)
     ORDER BY ordinal_position"""
+_CATALOG = """
+    SELECT t.table_type, t.table_comment, c.column_name, c.data_type, c.ordinal_position, c.column_comment
+    FROM information_schema.columns AS c
+    JOIN information_schema.tables AS t USING (table_catalog, table_schema, table_name)
+    WHERE c.table_catalog = ? AND lower(c.table_schema) = lower(?) AND lower(c.table_name) = lower(?)
+    ORDER BY c.ordinal_position"""
 _TAG = "dbt_query"
 """The tag of a materialized view with the hash of its text."""
 _SCHEMAS = "SELECT DISTINCT schema_name FROM information_schema.schemata WHERE catalog_name = ?"
@@ -97,9 +107,19 @@ class QuacklakeAdapter(SQLAdapter):
     def check_schema_exists(self, database: str, schema: str) -> bool:
         return schema.lower() in (name.lower() for name in self.list_schemas(database))
 
+    @available.parse(lambda *_: [])
+    def materialized_views(self) -> list[str]:
+        """Return the names of the materialized views, with their schemas, in small letters."""
+        return sorted(name.lower() for name in self._lake().materialized_views.names())
+
+    @available.parse(lambda *_: False)
+    def views_have_column_comments(self) -> bool:
+        """Return whether columns of views can have comments."""
+        return self._lake().version != "1.0"
+
     def list_relations_without_caching(self, schema_relation: BaseRelation) -> list[BaseRelation]:
         schema = str(schema_relation.schema)
-        kept = {name.lower() for name in self._lake().materialized_views.names()}
+        kept = self.materialized_views()
         quoting = {"database": True, "schema": True, "identifier": True}
         return [
             self.Relation.create(
@@ -117,6 +137,22 @@ class QuacklakeAdapter(SQLAdapter):
     def get_columns_in_relation(self, relation: BaseRelation) -> list[QuacklakeColumn]:
         place = (relation.database or DATABASE, str(relation.schema), str(relation.identifier))
         return [QuacklakeColumn(name, kind) for name, kind in self._ask(_COLUMNS, *place)]
+
+    def get_catalog_for_single_relation(self, relation: BaseRelation) -> CatalogTable | None:
+        """Return what the documentation says of a table or view, or None if there is none."""
+        place = (relation.database or DATABASE, str(relation.schema), str(relation.identifier))
+        rows = self._ask(_CATALOG, *place)
+        if not rows:
+            return None
+        kind, comment = rows[0][:2]
+        if ".".join(place[1:]).lower() in self.materialized_views():
+            kind = "MATERIALIZED VIEW"
+        metadata = TableMetadata(kind, *place[1:], database=place[0], comment=comment, owner=None)
+        columns = {name: ColumnMetadata(type_, index, name, said) for _, _, name, type_, index, said in rows}
+        stats = StatsItem(
+            "has_stats", "Has Stats?", False, False, "Indicates whether there are statistics for this table"
+        )
+        return CatalogTable(metadata, columns, {"has_stats": stats})
 
     @available
     def temporary(self, relation: BaseRelation, suffix: str) -> BaseRelation:
@@ -152,6 +188,24 @@ class QuacklakeAdapter(SQLAdapter):
             self.connections.commit()
 
     @available.parse_none
+    def change_type(self, relation: BaseRelation, column: str, spare: str, type_: str) -> None:
+        """Change the type of a column, both as SQL writes them: in place if all values fit, or by converting them."""
+        table, connection = relation.render(), self.connections.get_thread_connection()
+        if not connection.transaction_open:
+            self.connections.begin()
+        cursor = connection.handle.cursor()
+        try:
+            cursor.execute(f"ALTER TABLE {table} ALTER COLUMN {column} TYPE {type_}")
+            return
+        except dbapi.DatabaseError:
+            logger.debug(f"{column} of {table} cannot become {type_} in place: its values are converted")
+        with self.connections.exception_handler(f"change of the type of {column}"):
+            cursor.execute(f"ALTER TABLE {table} ADD COLUMN {spare} {type_}")
+            cursor.execute(f"UPDATE {table} SET {spare} = CAST({column} AS {type_})")
+            cursor.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
+            cursor.execute(f"ALTER TABLE {table} RENAME COLUMN {spare} TO {column}")
+
+    @available.parse_none
     def insert_rows(self, relation: BaseRelation, table: agate.Table, columns: str) -> str:
         """Insert the rows of a seed, and return the statement."""
         marks = ", ".join("?" * len(table.column_names))
@@ -162,6 +216,17 @@ class QuacklakeAdapter(SQLAdapter):
         with self.connections.exception_handler(sql):
             connection.handle.cursor().executemany(sql, [tuple(row) for row in table.rows])
         return sql
+
+    @available.parse(lambda *_: [])
+    def grants_on(self, relation: BaseRelation) -> list[tuple[str, str]]:
+        """Return the privileges on a table or view, each with who has it."""
+        name = f"{relation.schema}.{relation.identifier}".lower()
+        return sorted(
+            (str(row["privilege"]), str(row["grantee"]))
+            for row in self._lake().sql("SHOW GRANTS").to_arrow().to_pylist()
+            if row["scope"] == "table" and str(row["object"]).lower() == name
+            if row["column"] is None and row["state"] == "current"
+        )
 
     @available.parse_none
     def grant_as_configured(
@@ -177,16 +242,12 @@ class QuacklakeAdapter(SQLAdapter):
 
         def work() -> None:
             with self.connections.exception_handler(f"grants on {name}"):
-                access = self._lake().access
-                known = {
-                    (str(row["privilege"]).upper(), str(row["grantee"]))
-                    for row in self._lake().sql("SHOW GRANTS").to_arrow().to_pylist()
-                    if row["scope"] == "table" and str(row["object"]).lower() == name.lower()
-                    if row["column"] is None and row.get("state", "current") == "current"
-                }
+                access, known = self._lake().access, set(self.grants_on(relation))
                 for privilege, grantee in sorted(known - wanted) if revoke else ():
+                    logger.debug(f"revoke {privilege} on {name} from {grantee}")
                     access.revoke(privilege, grantee, table=name)
                 for privilege, grantee in sorted(wanted - known):
+                    logger.debug(f"grant {privilege} on {name} to {grantee}")
                     access.grant(privilege, grantee, table=name)
 
         self.connections.after_commit(work)

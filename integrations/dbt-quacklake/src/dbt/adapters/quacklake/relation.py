@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from dbt.adapters.base import BaseRelation, Column
-from dbt.adapters.contracts.relation import RelationType
+from dbt.adapters.contracts.relation import ComponentName, RelationType
 
 _INTEGERS = ("tinyint", "smallint", "integer", "bigint", "hugeint")
 _UNSIGNED = ("utinyint", "usmallint", "uinteger", "ubigint", "uhugeint")
@@ -13,14 +13,18 @@ _UNSIGNED = ("utinyint", "usmallint", "uinteger", "ubigint", "uhugeint")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class QuacklakeRelation(BaseRelation):
-    """A table, view or materialized view of the lake."""
+    """A table, view or materialized view of the lake, whose name is the same in capitals."""
 
+    require_alias: bool = False
     renameable_relations: frozenset[RelationType] = field(
         default_factory=lambda: frozenset({RelationType.Table, RelationType.View})
     )
     replaceable_relations: frozenset[RelationType] = field(
         default_factory=lambda: frozenset({RelationType.Table, RelationType.View, RelationType.MaterializedView})
     )
+
+    def _is_exactish_match(self, field: ComponentName, value: str) -> bool:
+        return str(self.path.get_part(field) or "").lower() == value.lower()
 
 
 class QuacklakeColumn(Column):

@@ -1,11 +1,24 @@
 {# Functions that DuckDB names differently. #}
 
+{# A text is no moment for DuckDB. #}
+{% macro quacklake_moment(value) -%}
+  {{ value }}{{ '::timestamp' if (value | string | trim).startswith("'") and (value | string | trim).endswith("'") }}
+{%- endmacro %}
+
+{% macro quacklake__date(year, month, day) -%}
+  make_date({{ year }}, {{ month }}, {{ day }})
+{%- endmacro %}
+
 {% macro quacklake__dateadd(datepart, interval, from_date_or_timestamp) -%}
-  ({{ from_date_or_timestamp }} + (interval '1 {{ datepart }}') * ({{ interval }}))
+  ({{ quacklake_moment(from_date_or_timestamp) }} + (interval '1 {{ datepart }}') * ({{ interval }}))
 {%- endmacro %}
 
 {% macro quacklake__datediff(first_date, second_date, datepart) -%}
+  {%- if datepart | lower == 'week' -%}
+  (date_diff('day', date_trunc('week', {{ first_date }}::timestamp), date_trunc('week', {{ second_date }}::timestamp)) // 7)
+  {%- else -%}
   date_diff('{{ datepart }}', {{ first_date }}::timestamp, {{ second_date }}::timestamp)
+  {%- endif -%}
 {%- endmacro %}
 
 {% macro quacklake__last_day(date, datepart) -%}

@@ -41,6 +41,6 @@
   {%- set start = quacklake_text(model.batch.event_time_start | string) -%}
   {%- set end = quacklake_text(model.batch.event_time_end | string) -%}
   {%- set columns = get_quoted_csv(arg_dict['dest_columns'] | map(attribute='name')) -%}
-  delete from {{ arg_dict['target_relation'] }} where {{ time }} >= {{ start }}::timestamptz and {{ time }} < {{ end }}::timestamptz;
+  delete from {{ arg_dict['target_relation'] }} where {{ time }} >= {{ start }} and {{ time }} < {{ end }};
   insert into {{ arg_dict['target_relation'] }} ({{ columns }}) (select {{ columns }} from {{ arg_dict['temp_relation'] }})
 {% endmacro %}

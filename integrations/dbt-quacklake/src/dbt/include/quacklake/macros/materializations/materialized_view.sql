@@ -19,6 +19,7 @@
     {{ exceptions.warn("the query of " ~ target.render() ~ " has changed, and on_configuration_change is 'continue'") }}
     {% do store_raw_result(name="main", message="skip " ~ target, code="skip", rows_affected="-1") %}
   {% else %}
+    {% do log("Applying " ~ ("REFRESH" if not (changed or should_full_refresh()) else "REPLACE" if known else "CREATE") ~ " to: " ~ target) %}
     {% call statement('main', auto_begin=False) -%}
       {% if changed or should_full_refresh() -%}
         create or replace materialized view {{ target }}
