@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from quacklake.engines.duckdb.connections import connect_store
+from quacklake.engines.duckdb.registered import register_views
 from quacklake.errors import InputError, NotFoundError
 from quacklake.format.evolution import PRIMARY_KEY, key_tag, with_required
 from quacklake.format.names import check_name, full_name, quote
@@ -137,13 +138,10 @@ class LakeReader:
         if isinstance(target, str):
             self._sessions.current().register(target, rows)
             return
-        connection = target
         view = self.handle.view()
-        connect_store(connection, self._context.store)
-        for info in view.tables():
-            query = self._context.engine.bind(connection, view.plan(info))
-            connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quote(info.schema_name)}")
-            connection.execute(f"CREATE OR REPLACE VIEW {quote(info.schema_name)}.{quote(info.name)} AS {query}")
+        connect_store(target, self._context.store)
+        bind, tables = self._context.engine.bind, view.tables()
+        register_views(target, ((info.schema_name, info.name, bind(target, view.plan(info))) for info in tables))
 
     def unregister(self, name: str) -> None:
         """Remove rows that ``register`` added."""

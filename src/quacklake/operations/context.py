@@ -33,6 +33,7 @@ from quacklake.format.schema import TableSchema
 from quacklake.format.snapshots import Snapshot
 from quacklake.operations.conform import Match, match
 from quacklake.operations.views import order_macros
+from quacklake.scan.remembered import Plans, plans_of
 from quacklake.storage import Store
 from quacklake.storage.failures import outage_of
 from quacklake.transaction import Retry, TableCache
@@ -138,14 +139,20 @@ class LakeContext:
     """Options of this client that override those of the lake."""
     view_sessions: Any = None
     """The sessions that read views, made by the package that has them when they are needed."""
-    feed_plans: dict[Any, Any] = field(default_factory=dict)
-    """Plans of changes that the package of materialized views keeps for a moment."""
+    plans: Plans = field(init=False)
+    """The plans of the newest snapshot, and of changes, that are remembered."""
     audit: Any = None
     """The audit log, made by the package that has it when it is needed."""
     _matches: dict[tuple[pa.Schema, TableSchema, bool], list[Match]] = field(default_factory=dict)
     _options: list[OptionRow] | None = None
     _options_at: float = 0.0
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        catalog = self.catalog
+        tenant = None if catalog.tenant_row is None else catalog.tenant_row.uuid
+        identity = (catalog.url, catalog.metadata_schema, tenant, *self.store.confines)
+        self.plans = plans_of(identity, self.config.plan_cache_bytes)
 
     def match(self, rows: pa.Schema, table: TableInfo, *, partial: bool = False) -> list[Match]:
         """Match rows of an Arrow schema with a table; cached, because the next batch is usually alike."""
@@ -172,8 +179,14 @@ class LakeContext:
 
     def latest(self) -> Snapshot:
         """Return the newest snapshot of the lake."""
+        before = self.recent  # whoever reads from now on finds it, unless the catalog was replaced by an older state
         with self.catalog.read() as reader:
             found = reader.snapshots.latest()
+        if before is not None and found.id <= before.id and found != before:
+            with self._lock:
+                self.recent = None
+            self.catalog.forget()
+            self.forget()
         self.saw(found)
         return found
 
@@ -201,8 +214,9 @@ class LakeContext:
             self._options = None
 
     def forget(self) -> None:
-        """Read everything again on next use, after a migration."""
+        """Read everything again on next use: the lake was migrated, repaired by hand or restored from a backup."""
         self.tables.clear()
+        self.plans.clear()
         self.forget_options()
 
     def option(self, name: str, table: TableInfo | None = None) -> Any:

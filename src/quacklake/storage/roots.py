@@ -208,6 +208,11 @@ class Confinement:
             if folder.startswith(self._closed) and folder not in self._closed
         )
 
+    @property
+    def confines(self) -> tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+        """The root, and the folders that decide which paths of a catalog lead to files."""
+        return self.root, self.external, self._borrowed, self._closed
+
     def _all_spellings(self, folders: Iterable[str]) -> tuple[str, ...]:
         """Return folders before and after following links."""
         known = tuple(folders)
