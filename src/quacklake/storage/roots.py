@@ -280,6 +280,8 @@ class Confinement:
 
     def is_of_others(self, path: str) -> bool:
         """Return whether an absolute path is in a folder of others, even if ``external`` lets it be read."""
+        if not self._closed:
+            return False
         real = os.path.realpath(path) if self.is_local else path
         return self.is_absolute(path) and (path.startswith(self._closed) or real.startswith(self._closed))
 
