@@ -100,10 +100,8 @@ def test_a_transaction_over_several_tables_costs_a_few_statements_for_each(lake:
 
 def test_listing_tables_is_one_statement(lake: quacklake.Lake) -> None:
     lake.tables()
-    lake.create_table("one_more", {"id": pa.int64()})
     early = statements(lake.tables)
-    assert statements(lake.tables) < early, "what is there is remembered while nothing changes"
     for number in range(15):
         lake.create_table(f"more_{number}", {"id": pa.int64()})
     assert statements(lake.tables) == early
-    assert len(lake.tables()) == 17
+    assert len(lake.tables()) == 16

@@ -100,7 +100,8 @@ class LakeReader:
 
     def tables(self, schema: str | None = None) -> list[str]:
         """Return the names of the tables as ``schema.table``."""
-        return [info.qualified_name for info in self._tables() if schema is None or info.schema_name == schema]
+        names = self.handle.view().table_names()
+        return [f"{owner}.{name}" for owner, name in names if schema is None or owner == schema]
 
     def _tables(self) -> list[TableInfo]:
         return self.handle.view().tables()

@@ -80,6 +80,15 @@ class TableCache:
                 self._listed = snapshot.schema_version, tables
         return tables
 
+    def names(self, snapshot: Snapshot) -> list[tuple[str, str]]:
+        """Return the schema and name of all tables of a snapshot, without reading more of them."""
+        with self._lock:
+            version, known = self._listed
+        if version == snapshot.schema_version:
+            return sorted((info.schema_name, info.name) for info in known)
+        with self._catalog.read() as reader:
+            return reader.tables.names(snapshot)
+
     def table(self, snapshot: Snapshot, schema: str, name: str) -> TableInfo | None:
         """Return a table of a snapshot, or None."""
         key = (snapshot.schema_version, fold(schema), fold(name))

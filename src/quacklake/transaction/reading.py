@@ -103,6 +103,12 @@ class Reading:
         known = sorted([*committed, *self._created.values(), *revived], key=lambda info: (info.schema_name, info.name))
         return [seen for info in known if (seen := self._seen(info)) is not None]
 
+    def table_names(self) -> list[tuple[str, str]]:
+        """Return the schema and name of each table as this transaction sees them, in that order."""
+        if self.rules is not None or self._created or self._altered or self._dropped or self._revived:
+            return [(info.schema_name, info.name) for info in self.tables()]
+        return self._cache.names(self.base)
+
     def get_table(self, schema: str, name: str) -> TableInfo | None:
         """Return a table by name, or None; also None for one that is hidden from the principal."""
         return self._seen(self.known_table(schema, name))
