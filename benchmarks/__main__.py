@@ -32,6 +32,7 @@ NAMES = (
     "add_files",
     "compaction",
     "expiry",
+    "growth",
     "spark",
     "pipelines",
     "sinks",

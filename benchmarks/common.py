@@ -151,6 +151,8 @@ class Result:
     measures: list[Measure] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     details: list[Detail] = field(default_factory=list)
+    pictures: dict[str, str] = field(default_factory=dict)
+    """Pictures for the documentation as SVG, by their names."""
 
 
 # -- the surroundings --------------------------------------------------------------------------------------------------

@@ -96,7 +96,7 @@ def _child(side: str, work: str, place: Place, size: float, sender: Any) -> None
         ("peer", "scan"): _scan_peer,
     }
     rows = works[side, work](place, size)
-    sender.send((rows, _peak()))
+    sender.send((rows, peak()))
 
 
 def _append_ours(place: Place, size: float) -> int:
@@ -123,7 +123,7 @@ def _scan_peer(place: Place, size: float) -> int:
     return sum(batch.num_rows for batch in connection.execute("FROM t").to_arrow_reader(122_880))
 
 
-def _peak() -> int:
+def peak() -> int:
     """The most resident bytes this process ever had."""
     status = Path("/proc/self/status")
     if status.exists():

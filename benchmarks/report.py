@@ -19,6 +19,7 @@ from benchmarks.common import Detail, Measure, Result
 __all__ = ["README", "as_json", "machine", "place", "show", "update_readme"]
 
 README = Path(__file__).with_name("README.md")
+PICTURES = Path(__file__).parents[1] / "docs/guides/images"
 _HEAD = ("measured", "ours", "peer", "ratio", "target")
 _PACKAGES = ("duckdb", "duckdb-extension-ducklake", "pyarrow", "sqlalchemy", "deltalake", "pyiceberg", "pyspark")
 _WIDTH = 130
@@ -124,6 +125,7 @@ def as_json(results: Sequence[Result]) -> dict[str, Any]:
 
 def _plain(result: Result) -> dict[str, Any]:
     plain = asdict(result)
+    del plain["pictures"]
     for entry, measure in zip(plain["measures"], result.measures, strict=True):
         entry["met"] = measure.met
     return plain
@@ -132,8 +134,8 @@ def _plain(result: Result) -> dict[str, Any]:
 # -- the record --------------------------------------------------------------------------------------------------------
 
 
-def update_readme(result: Result, path: Path = README) -> None:
-    """Replace the section of a benchmark that ran in ``README.md``; those of others stay as they are."""
+def update_readme(result: Result, path: Path = README, pictures: Path = PICTURES) -> None:
+    """Replace the section of a benchmark that ran in ``README.md``, and its pictures; those of others stay."""
     if result.skipped is not None:
         return
     text = path.read_text()
@@ -143,6 +145,8 @@ def update_readme(result: Result, path: Path = README) -> None:
         raise ValueError(f"{path.name} has no place for the results of {result.name}")
     section = f"{start}\n{_markdown(result)}\n{end}"
     path.write_text(pattern.sub(section.replace("\\", r"\\"), text))
+    for name, picture in result.pictures.items():
+        (pictures / f"{name}.svg").write_text(picture)
 
 
 def place(name: str) -> tuple[str, str]:

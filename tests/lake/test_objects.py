@@ -222,3 +222,20 @@ def test_a_relation_of_duckdbs_own_connection_joins_frames(lake: quacklake.Lake)
     table = lake["t"].to_duckdb()
     other = duckdb.from_arrow(pa.table({"id": [2]}))
     assert table.join(other, "id").fetchall() == [(2, "b")]
+
+
+def test_names_of_tables_are_the_same_whether_their_columns_are_read_or_not(tmp_path: Path) -> None:
+    with quacklake.connect(f"sqlite:///{tmp_path}/names.db", data_path=tmp_path / "data", format_version="1.1") as lake:
+        lake.create_schema("B")
+        lake.create_schema('"B"."inner"')
+        for name in ("z", "a", "B.a", "B.inner.t", "B.Z"):
+            lake.create_table(name, {"id": pa.int64()})
+        lake.drop_table("B.a")
+        tx = lake.handle.begin()
+        named = tx.table_names()
+        assert named == [(info.schema_name, info.name) for info in tx.tables()]
+        assert len(named) == 4
+        assert tx.table_names() == named
+        tx.drop_table(tx.find_table("main", "a"))
+        assert ("main", "a") not in tx.table_names()
+        assert len(tx.table_names()) == 3

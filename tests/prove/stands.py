@@ -20,6 +20,7 @@ from quacklake.catalog import parse_url
 from quacklake.catalog.writing.files import TotalsCache
 from quacklake.operations.context import LakeContext
 from quacklake.operations.handles import LakeHandle
+from quacklake.scan.remembered import Plans
 from quacklake.transaction import TableCache
 from services import DatabaseServer, MySQLServer, PostgresServer
 from tests.catalog.stock import Rows
@@ -84,9 +85,8 @@ class Stand:
         catalog.prepare()
         catalog._cache.clear()
         catalog.totals = TotalsCache()
-        return Lake(
-            LakeHandle(LakeContext(catalog, known.store, known.engine, known.config, TableCache(catalog), known.writer))
-        )
+        parts = (catalog, known.store, known.engine, known.config, TableCache(catalog), known.writer)
+        return Lake(LakeHandle(LakeContext(*parts, plans=Plans(known.config.plan_cache_bytes))))
 
     def release(self) -> None:
         """Let go of files, which others may open or replace then."""

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import quacklake
+from quacklake.scan import ScanPlan, plan_scan, remembered
 from quacklake.sql import scans
+from quacklake.transaction import reading
 
 
 @pytest.fixture
@@ -21,24 +24,23 @@ def lake(tmp_path: Path) -> Iterator[quacklake.Lake]:
 COUNT = "SELECT count(*) FROM t WHERE id < 50"
 
 
-def _counting(lake: quacklake.Lake, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def _counting(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The tables that are planned from now on."""
     planned: list[str] = []
-    kind = type(lake.handle.view())
-    plan = kind.plan
 
-    def counted(self: object, table: object, *arguments: object, **named: object) -> object:
-        planned.append(table.name)  # type: ignore[attr-defined]
-        return plan(self, table, *arguments, **named)  # type: ignore[arg-type]
+    def counted(*arguments: Any, **named: Any) -> ScanPlan:
+        plan = plan_scan(*arguments, **named)
+        planned.append(plan.table_name)
+        return plan
 
-    monkeypatch.setattr(kind, "plan", counted)
+    monkeypatch.setattr(reading, "plan_scan", counted)
     return planned
 
 
 def test_a_scan_is_planned_once_at_a_snapshot_and_anew_after_each_change(
     lake: quacklake.Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    planned = _counting(lake, monkeypatch)
+    planned = _counting(monkeypatch)
     for _ in range(3):
         assert lake.sql(COUNT).fetchone() == (50,)
     assert planned == ["t"]
@@ -59,8 +61,8 @@ def test_a_transaction_sees_its_own_changes_whatever_is_remembered(lake: quackla
 
 
 def test_what_is_remembered_is_not_believed_for_long(lake: quacklake.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    planned = _counting(lake, monkeypatch)
-    monkeypatch.setattr(scans, "_SECONDS", 0.0)
+    planned = _counting(monkeypatch)
+    monkeypatch.setattr(remembered, "SECONDS", 0.0)
     for _ in range(2):
         lake.sql(COUNT)
     assert planned == ["t", "t"]

@@ -408,6 +408,11 @@ class Catalog(Connections):
             if isinstance(key, tuple) and key[0] in ("inlined", "inlined_deletes", "inlined_exists"):
                 self._cache.pop(key, None)
 
+    def forget(self) -> None:
+        """Forget what was read: the lake is no longer the one that it was read from."""
+        self._cache.clear()
+        self.totals = TotalsCache()
+
     def find_commit(self, token: str) -> int | None:
         """Return the snapshot that a commit with this token made, if any, after waiting for a turn in the queue."""
         if not self.has_tokens:

@@ -188,6 +188,13 @@ class Config:
         10_000_000,
     )
     plan_max_files: int = _number("Most files that one scan may read", 1_000_000, 1, 1_000_000_000)
+    plan_cache_bytes: int = _setting(
+        "size",
+        "Bytes of scan plans that are remembered while the newest snapshot of a lake stays the same; 0 remembers none",
+        64_000_000,
+        minimum=0,
+        maximum=1 << 40,
+    )
     view_spark_bytes: int = _setting(
         "size",
         "Bytes of files from which a refresh of a materialized view runs on Spark, if a session is active",

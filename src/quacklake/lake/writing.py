@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from quacklake.engines.duckdb.connections import connect_store
+from quacklake.engines.duckdb.registered import register_views
 from quacklake.errors import InputError, NotFoundError
 from quacklake.format.evolution import PRIMARY_KEY, key_tag, with_required
 from quacklake.format.names import check_name, full_name, quote
@@ -99,7 +100,8 @@ class LakeReader:
 
     def tables(self, schema: str | None = None) -> list[str]:
         """Return the names of the tables as ``schema.table``."""
-        return [info.qualified_name for info in self._tables() if schema is None or info.schema_name == schema]
+        names = self.handle.view().table_names()
+        return [f"{owner}.{name}" for owner, name in names if schema is None or owner == schema]
 
     def _tables(self) -> list[TableInfo]:
         return self.handle.view().tables()
@@ -137,13 +139,10 @@ class LakeReader:
         if isinstance(target, str):
             self._sessions.current().register(target, rows)
             return
-        connection = target
         view = self.handle.view()
-        connect_store(connection, self._context.store)
-        for info in view.tables():
-            query = self._context.engine.bind(connection, view.plan(info))
-            connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quote(info.schema_name)}")
-            connection.execute(f"CREATE OR REPLACE VIEW {quote(info.schema_name)}.{quote(info.name)} AS {query}")
+        connect_store(target, self._context.store)
+        bind, tables = self._context.engine.bind, view.tables()
+        register_views(target, ((info.schema_name, info.name, bind(target, view.plan(info))) for info in tables))
 
     def unregister(self, name: str) -> None:
         """Remove rows that ``register`` added."""

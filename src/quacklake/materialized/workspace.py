@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field, replace
@@ -46,10 +45,6 @@ from quacklake.transaction import Transaction
 
 _CHANGE = "_ql_change"
 _CAME = "('insert', 'update_postimage')"
-_FEED_PLANS = 4
-"""The most plans of changes that are kept."""
-_FEED_AGE = 5.0
-"""Seconds for which a plan of changes is kept: a catalog that is restored from a backup may use its snapshots again."""
 LISTED = 64
 """The most values of a condition that lets scans skip files; with more, only the least and the greatest count."""
 FEW = 8
@@ -246,16 +241,13 @@ class Workspace:
 
     def _feed_plan(self, base: BaseChange, since: int) -> FeedPlan:
         """Return the plan of the changes of a table, which the views over it share when they are refreshed in turn."""
-        known: dict[Any, tuple[float, FeedPlan]] = self.context.feed_plans
-        now = time.monotonic()
-        for key, (made, _) in list(known.items()):
-            if now - made >= _FEED_AGE or len(known) > _FEED_PLANS:
-                known.pop(key, None)
-        mine = (base.table, base.touched)
-        if mine not in known:
-            handle, ref = TransactionHandle(self.context, self.tx), TableRef(base.table.schema_name, base.table.name)
-            known[mine] = now, ChangeScan(handle, ref, since, None).plan()
-        return known[mine][1]
+        handle, ref = TransactionHandle(self.context, self.tx), TableRef(base.table.schema_name, base.table.name)
+        make = ChangeScan(handle, ref, since, None).plan
+        if base.touched is None:
+            return make()
+        with self.context.catalog.read() as reader:
+            times = reader.snapshots.times(base.touched)
+        return self.context.plans.feed(base.table, (base.touched, *times.items()), make)
 
     def _plain(self, plan: FeedPlan, table: TableInfo, wanted: frozenset[str]) -> Feed | None:
         """Return the feed of rows that came in files of their own; None when others are in these files too."""

@@ -33,6 +33,7 @@ from quacklake.format.schema import TableSchema
 from quacklake.format.snapshots import Snapshot
 from quacklake.operations.conform import Match, match
 from quacklake.operations.views import order_macros
+from quacklake.scan.remembered import Plans
 from quacklake.storage import Store
 from quacklake.storage.failures import outage_of
 from quacklake.transaction import Retry, TableCache
@@ -133,13 +134,13 @@ class LakeContext:
     config: Config
     tables: TableCache
     writer: FileWriter
+    plans: Plans
+    """The plans of the newest snapshot, and of changes, that are remembered."""
     recent: Snapshot | None = None
     overrides: dict[str, Any] = field(default_factory=dict)
     """Options of this client that override those of the lake."""
     view_sessions: Any = None
     """The sessions that read views, made by the package that has them when they are needed."""
-    feed_plans: dict[Any, Any] = field(default_factory=dict)
-    """Plans of changes that the package of materialized views keeps for a moment."""
     audit: Any = None
     """The audit log, made by the package that has it when it is needed."""
     _matches: dict[tuple[pa.Schema, TableSchema, bool], list[Match]] = field(default_factory=dict)
@@ -172,8 +173,14 @@ class LakeContext:
 
     def latest(self) -> Snapshot:
         """Return the newest snapshot of the lake."""
+        before = self.recent  # whoever reads from now on finds it, unless the catalog was replaced by an older state
         with self.catalog.read() as reader:
             found = reader.snapshots.latest()
+        if before is not None and found.id <= before.id and found != before:
+            with self._lock:
+                self.recent = None
+            self.catalog.forget()
+            self.forget()
         self.saw(found)
         return found
 
@@ -182,6 +189,15 @@ class LakeContext:
         with self._lock:
             if self.recent is None or snapshot.id > self.recent.id:
                 self.recent = snapshot
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Forget plans after a read that failed on a file: that may be repaired in place."""
+        try:
+            yield
+        except CorruptFileError:
+            self.plans.clear()
+            raise
 
     def options(self) -> list[OptionRow]:
         """Return the lake's options, read at most every few seconds."""
@@ -201,8 +217,9 @@ class LakeContext:
             self._options = None
 
     def forget(self) -> None:
-        """Read everything again on next use, after a migration."""
+        """Read everything again on next use: the lake was migrated, repaired by hand or restored from a backup."""
         self.tables.clear()
+        self.plans.clear()
         self.forget_options()
 
     def option(self, name: str, table: TableInfo | None = None) -> Any:
@@ -279,12 +296,14 @@ class ScanGate:
     """Admits a scan if its catalog may run one more. Raises ``TenantBusyError`` after waiting ``wait`` seconds.
 
     Without a limit, scans are not counted, so a limit set later does not count those already running. A scan that finds
-    no files because the catalog was dropped raises an error that says so.
+    no files because the catalog was dropped raises an error that says so. After one that failed, ``plans`` are
+    forgotten: what it failed on may be repaired in place.
     """
 
-    def __init__(self, catalog: Catalog, wait: float) -> None:
+    def __init__(self, catalog: Catalog, wait: float, plans: Plans) -> None:
         self._catalog = catalog
         self._wait = wait
+        self._plans = plans
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
@@ -294,6 +313,7 @@ class ScanGate:
         try:
             yield
         except CorruptFileError:
+            self._plans.clear()
             # When a catalog is dropped and purged, running reads lose its files.
             with self._catalog.read() as reader:
                 reader.snapshots.check_there()

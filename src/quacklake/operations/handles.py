@@ -34,6 +34,7 @@ from quacklake.lazy import provided
 from quacklake.operations.conform import RowWriter
 from quacklake.operations.context import LakeContext
 from quacklake.operations.times import instant
+from quacklake.scan.remembered import Plans
 from quacklake.scan.visibility import Rules
 from quacklake.transaction import (
     ChangeSet,
@@ -118,8 +119,18 @@ class LakeHandle(Handle):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def begin(self, base: Snapshot | None = None, *, read_only: bool = False, scratch: bool = False) -> Transaction:
-        """Start a transaction on a snapshot, by default the newest; a ``scratch`` one cannot be committed."""
+    def begin(
+        self,
+        base: Snapshot | None = None,
+        *,
+        read_only: bool = False,
+        scratch: bool = False,
+        plans: Plans | None = None,
+    ) -> Transaction:
+        """Start a transaction on a snapshot, by default the newest; a ``scratch`` one cannot be committed.
+
+        ``plans`` are used by one that reads the newest snapshot now, and is not kept.
+        """
         context = self.context
         base = context.latest() if base is None else base
         return Transaction(
@@ -130,6 +141,7 @@ class LakeHandle(Handle):
             read_only=read_only,
             rules=self.rules,
             scratch=scratch,
+            plans=plans,
         )
 
     @property
@@ -146,7 +158,7 @@ class LakeHandle(Handle):
         return LakeHandle(self.context, signature)
 
     def view(self) -> Transaction:
-        return self.begin(read_only=True)
+        return self.begin(read_only=True, plans=self.context.plans)
 
     def at(
         self, version: int | str | None = None, timestamp: dt.datetime | str | None = None, tag: str | None = None

@@ -143,21 +143,24 @@ class TableScan(Frame):
 
     def scan(self, batch_rows: int | None = None) -> RunningScan:
         """Start a scan that can be cancelled."""
-        return self._handle.context.engine.scan(
-            self._planned(),
-            columns=self._columns,
-            where=self._where,
-            limit=self._limit,
-            row_ids=self._row_ids,
-            batch_rows=batch_rows or self._handle.context.config.fetch_batch_rows,
-        )
+        context = self._handle.context
+        with context.reading():
+            return context.engine.scan(
+                self._planned(),
+                columns=self._columns,
+                where=self._where,
+                limit=self._limit,
+                row_ids=self._row_ids,
+                batch_rows=batch_rows or context.config.fetch_batch_rows,
+            )
 
     def count(self) -> int:
         """Return the number of rows, from the metadata alone if possible."""
         plan = self._planned()
         if self._where is None or isinstance(self._where, str):
             known = plan.count() if self._where is None else None
-            total = self._handle.context.engine.count(plan, self._where) if known is None else known
+            with self._handle.context.reading():
+                total = self._handle.context.engine.count(plan, self._where) if known is None else known
         else:
             total = sum(batch.num_rows for batch in self.to_batches())
         return total if self._limit is None else min(total, self._limit)

@@ -7,7 +7,7 @@ files; the schema, the snapshot, inlined rows and inlined deletes travel in the 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -172,14 +172,15 @@ class ScanPlan:
         rows = pc.sum(self.files.column("record_count")).as_py() or 0
         return int(rows - self.deletes.num_rows + (self.inlined.num_rows if self.inlined is not None else 0))
 
-    def kinds(self) -> Iterator[tuple[bool, bool, int | None]]:
-        """Yield for each file: whether it has deletes, whether it holds rows of later snapshots, and its mapping."""
+    @cached_property
+    def kinds(self) -> Sequence[tuple[bool, bool, int | None]]:
+        """For each file: whether it has deletes, whether it holds rows of later snapshots, and its mapping."""
         files, deleted = self.files, self.deletes.column("file_id").combine_chunks()
         with_deletes = pc.is_in(files.column("data_file_id"), value_set=deleted)
         deletes = pc.or_(pc.is_valid(files.column("delete_path")), with_deletes)
         partial = pc.fill_null(pc.greater(files.column("partial_max"), self.snapshot_id), False)
         columns = (deletes, partial, files.column("mapping_id"))
-        return zip(*(column.to_pylist() for column in columns), strict=True)
+        return list(zip(*(column.to_pylist() for column in columns), strict=True))
 
     def of_files(self, ids: Iterable[int]) -> ScanPlan:
         """Return the plan of some of the files, without inlined rows."""

@@ -1,4 +1,4 @@
-"""The tables that a query reads: the columns and rows that it needs of them, its filters, and plans of repeated scans.
+"""The tables that a query reads: the columns and rows that it needs of them, and its filters.
 
 DuckDB plans a statement over tables without rows, and reports the filters that it would push into their scans: through
 joins, subqueries, common tables and views. They let scans skip files that cannot match. A filter that cannot be parsed
@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-import time
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -33,18 +31,12 @@ if TYPE_CHECKING:
     from quacklake.format.bounds import Predicate
     from quacklake.format.objects import TableInfo
     from quacklake.format.schema import TableSchema
-    from quacklake.operations.context import LakeContext
     from quacklake.scan import ScanPlan
     from quacklake.transaction import Transaction
 
 
 _LOCAL_IDS = 10**18
 """The first row id of uncommitted rows, as in stock DuckLake."""
-_MOST_PLANS = 64
-_MOST_ROWS = 10_000
-"""The most files, deletes and inlined rows of a plan that is cached."""
-_SECONDS = 10.0
-"""Seconds after which a plan expires, because a lake may be repaired in place."""
 _MOST_FOOTERS = 4_000
 
 
@@ -136,41 +128,6 @@ def hide_virtual(node: Node, scans: Mapping[str, tuple[str, ...]]) -> None:
                 hidden = given.get(relation, ()) if relation else {name for names in given.values() for name in names}
                 item["exclude_list"] = [*item["exclude_list"], *sorted(hidden)]
             pending += [value for value in item.values() if isinstance(value, dict | list)]
-
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    plan: ScanPlan
-    table: TableInfo
-    context: LakeContext
-    since: float
-
-
-@dataclass
-class Plans:
-    """Scan plans by newest snapshot, table and predicate. A compaction gives older snapshots other files."""
-
-    _known: OrderedDict[Hashable, _Known] = field(default_factory=OrderedDict)
-
-    def plan(self, scan: Scan, *, clean: bool) -> ScanPlan:
-        """Return the plan of a scan. ``clean`` says that its transaction has changed nothing."""
-        context = scan.attached.context
-        most = context.config.plan_max_files
-        old = scan.past or scan.attached.whole is None
-        if not clean or old or scan.tx.rules is not None or scan.table.id < 0 or scan.tx.pendings():
-            return scan.tx.plan(scan.table, scan.predicate, max_files=most)
-        key = (scan.attached.alias, scan.tx.base.id, scan.table.id, scan.predicate, most)
-        known, now = self._known.get(key), time.monotonic()
-        fresh = known is not None and now - known.since < _SECONDS
-        if known is not None and fresh and known.context is context and known.table == scan.table:
-            self._known.move_to_end(key)
-            return known.plan
-        plan = scan.tx.plan(scan.table, scan.predicate, max_files=most)
-        if plan.files.num_rows + plan.deletes.num_rows + (plan.inlined.num_rows if plan.inlined else 0) <= _MOST_ROWS:
-            self._known[key] = _Known(plan, scan.table, context, now)
-            if len(self._known) > _MOST_PLANS:
-                self._known.popitem(last=False)
-        return plan
 
 
 @dataclass

@@ -27,7 +27,7 @@ from quacklake.sql.failures import Shown, in_own_words, translated
 from quacklake.sql.guard import Guard
 from quacklake.sql.result import Result, exportable
 from quacklake.sql.running import Running, TimeBudget
-from quacklake.sql.scans import Footers, Plans, Scan
+from quacklake.sql.scans import Footers, Scan
 from quacklake.sql.session_transaction import SessionTransaction
 from quacklake.sql.timetravel import with_at
 from quacklake.sql.tree import Node
@@ -88,7 +88,6 @@ class Session:
         self._planner: duckdb.DuckDBPyConnection | None = None
         self._frame: FrameType | None = None
         self._budget = TimeBudget(None)
-        self._plans = Plans()
         self.footers = Footers()
         self._closed = False
         self._process = os.getpid()
@@ -432,7 +431,7 @@ class Session:
 
     def plan(self, scan: Scan) -> ScanPlan:
         """Return the scan plan of a scan."""
-        return self._plans.plan(scan, clean=not self.work.explicit)
+        return scan.tx.plan(scan.table, scan.predicate, max_files=scan.attached.context.config.plan_max_files)
 
     def foreign(self, names: Sequence[str]) -> Any:
         """Return the rows of a relation that belongs neither to a lake nor to DuckDB, or None."""

@@ -244,6 +244,11 @@ class Confinement:
             if folder.startswith(self._closed) and folder not in self._closed
         )
 
+    @property
+    def confines(self) -> tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+        """The root, and the folders that decide which paths of a catalog lead to files."""
+        return self.root, self.external, self._borrowed, self._closed
+
     def _all_spellings(self, folders: Iterable[str]) -> tuple[str, ...]:
         """Return folders before and after following links."""
         known = tuple(folders)
@@ -311,6 +316,8 @@ class Confinement:
 
     def is_of_others(self, path: str) -> bool:
         """Return whether an absolute path is in a folder of others, even if ``external`` lets it be read."""
+        if not self._closed:
+            return False
         real = os.path.realpath(path) if self.is_local else path
         return self.is_absolute(path) and (path.startswith(self._closed) or real.startswith(self._closed))
 

@@ -16,6 +16,7 @@ from quacklake.format.names import check_tenant_name
 from quacklake.operations.context import LakeContext, ScanGate
 from quacklake.operations.handles import LakeHandle
 from quacklake.operations.stores import open_store, without_others
+from quacklake.scan.remembered import plans_of
 from quacklake.storage import Store
 from quacklake.tenancy.tenancy import Tenancy
 from quacklake.transaction import TableCache
@@ -75,16 +76,19 @@ def open_lake(
     except BaseException:
         metadata.close()
         raise
+    tenant = None if row is None else row.uuid
+    identity = (metadata.url, metadata.metadata_schema, tenant, *store.confines)
+    plans = plans_of(identity, config.plan_cache_bytes)
     limit = config.duckdb_memory_limit
     engine = DuckDBEngine(
         store,
         memory_limit=None if limit is None else f"{limit}B",
         threads=config.duckdb_threads,
-        gate=ScanGate(metadata, config.limit_wait_ms / 1000),
+        gate=ScanGate(metadata, config.limit_wait_ms / 1000, plans),
         reuse=not metadata.encrypted,
     )
     writer = FileWriter(store, encrypted=metadata.encrypted)
-    return LakeHandle(LakeContext(metadata, store, engine, config, TableCache(metadata), writer))
+    return LakeHandle(LakeContext(metadata, store, engine, config, TableCache(metadata), writer, plans))
 
 
 def check_enabled(config: Config) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_MOST_COLUMNS = 10_000
+"""The columns of all tables together up to which the list of tables is remembered."""
+
 
 class TableCache:
     """Schemas and tables by name, remembered for as long as the schema version lasts. Safe to share between threads.
@@ -38,6 +41,7 @@ class TableCache:
         self._catalog = catalog
         self._size = size
         self._entries: OrderedDict[Any, Any] = OrderedDict()
+        self._listed: tuple[int | None, Sequence[TableInfo]] = (None, ())
         self._lock = threading.Lock()
         forks.watch(self, forks.new_lock)
 
@@ -63,10 +67,27 @@ class TableCache:
         """Return the values of a tag, by the ids of the tables and views that have it."""
         return self._get((snapshot.schema_version, "tagged", key), lambda reader: objects.tagged(reader, snapshot, key))
 
-    def tables(self, snapshot: Snapshot) -> list[TableInfo]:
-        """Return all tables of a snapshot; not remembered, for there may be very many."""
+    def tables(self, snapshot: Snapshot) -> Sequence[TableInfo]:
+        """Return all tables of a snapshot; those of one schema version are remembered, unless they are very many."""
+        with self._lock:
+            version, known = self._listed
+            if version == snapshot.schema_version:
+                return known
         with self._catalog.read() as reader:
-            return reader.tables.all(snapshot)
+            tables = reader.tables.all(snapshot)
+        if sum(len(info.schema.columns) for info in tables) <= _MOST_COLUMNS:
+            with self._lock:
+                self._listed = snapshot.schema_version, tables
+        return tables
+
+    def names(self, snapshot: Snapshot) -> list[tuple[str, str]]:
+        """Return the schema and name of all tables of a snapshot, without reading more of them."""
+        with self._lock:
+            version, known = self._listed
+        if version == snapshot.schema_version:
+            return sorted((info.schema_name, info.name) for info in known)
+        with self._catalog.read() as reader:
+            return reader.tables.names(snapshot)
 
     def table(self, snapshot: Snapshot, schema: str, name: str) -> TableInfo | None:
         """Return a table of a snapshot, or None."""
@@ -81,6 +102,7 @@ class TableCache:
         """Forget everything, after a migration."""
         with self._lock:
             self._entries.clear()
+            self._listed = None, ()
 
     def _get(self, key: tuple[object, ...], load: Callable[[Reader], T]) -> T:
         with self._lock:

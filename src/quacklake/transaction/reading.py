@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from quacklake.catalog import Catalog
 from quacklake.errors import NotFoundError, nearest
@@ -14,6 +15,7 @@ from quacklake.format.schema import TableSchema
 from quacklake.format.snapshots import Snapshot
 from quacklake.scan import ScanPlan, plan_scan
 from quacklake.scan.plan import FILES
+from quacklake.scan.remembered import Plans
 from quacklake.scan.visibility import Rules, Visible
 from quacklake.storage import Store
 from quacklake.transaction.changeset import AlteredTable, RevivedTable, TableChange
@@ -32,6 +34,7 @@ class Reading:
     rules: Rules | None
     _ask: Callable[[], Rules] | None
     _cache: TableCache
+    _plans: Plans | None
     _wholes: dict[int, TableInfo]
     _pending: dict[int, PendingTable]
     _created_schemas: dict[str, SchemaInfo]
@@ -100,6 +103,12 @@ class Reading:
         known = sorted([*committed, *self._created.values(), *revived], key=lambda info: (info.schema_name, info.name))
         return [seen for info in known if (seen := self._seen(info)) is not None]
 
+    def table_names(self) -> list[tuple[str, str]]:
+        """Return the schema and name of each table as this transaction sees them, in that order."""
+        if self.rules is not None or self._created or self._altered or self._dropped or self._revived:
+            return [(info.schema_name, info.name) for info in self.tables()]
+        return self._cache.names(self.base)
+
     def get_table(self, schema: str, name: str) -> TableInfo | None:
         """Return a table by name, or None; also None for one that is hidden from the principal."""
         return self._seen(self.known_table(schema, name))
@@ -160,6 +169,12 @@ class Reading:
         table = self.whole(table)
         if table.id < 0:
             return self.plan_new(table)
+        if self._plans is not None:
+            make = partial(self._plan_anew, table, predicate, max_files)
+            return self._plans.scan(self.base, table, predicate, max_files, make)
+        return self._plan_anew(table, predicate, max_files)
+
+    def _plan_anew(self, table: TableInfo, predicate: Predicate, max_files: int | None) -> ScanPlan:
         revived = self._revived.get(table.id)
         with self.catalog.read() as reader:
             plan = plan_scan(

@@ -19,6 +19,7 @@ from quacklake.format.names import above, check_name, fold, object_dir, uuid7
 from quacklake.format.objects import MacroInfo, SchemaInfo, TableInfo, ViewInfo
 from quacklake.format.schema import TableSchema, same_shapes, stored_alike
 from quacklake.format.snapshots import Operation, Snapshot, token_with
+from quacklake.scan.remembered import Plans
 from quacklake.scan.visibility import Rules
 from quacklake.storage import Store
 from quacklake.transaction import objects
@@ -52,6 +53,7 @@ class Transaction(Reading):
         read_only: bool = False,
         rules: Callable[[], Rules] | None = None,
         scratch: bool = False,
+        plans: Plans | None = None,
     ) -> None:
         self.catalog = catalog
         self.store = store
@@ -60,6 +62,7 @@ class Transaction(Reading):
         self.scratch = scratch
         """True for one that is never committed, so that its changes may be noted even if the lake is read-only."""
         self._cache = cache
+        self._plans = plans
         self._pending: dict[int, PendingTable] = {}
         self._created_schemas: dict[str, SchemaInfo] = {}
         self._dropped_schemas: dict[int, SchemaInfo] = {}

@@ -58,6 +58,16 @@ class TableQueries(TableHistory):
         """Return every table of a snapshot with its columns and layout, by schema and name."""
         return self._load_tables(snapshot, "tables", ())
 
+    def names(self, snapshot: Snapshot) -> list[tuple[str, str]]:
+        """Return the schema and name of every table of a snapshot, in that order."""
+        t, s = self.meta["table"], self.meta["schema"]
+        joined = t.join(s, sa.and_(s.c.schema_id == t.c.schema_id, visible(s, snapshot.id)))
+        statement = sa.select(t.c.schema_id, s.c.schema_name, t.c.table_name).select_from(joined)
+        rows = self._sql.run("table_names", statement.where(visible(t, snapshot.id))).all()
+        nested = self.nested_schemas(snapshot) if rows else {}
+        named = ((nested.get(schema_id, schema), name) for schema_id, schema, name in rows)
+        return sorted((schema, name) for schema, name in named if schema is not None)
+
     def find(self, snapshot: Snapshot, schema: str, name: str) -> TableInfo | None:
         """Return a table by its name, ignoring case, or None."""
         t, s = self.meta["table"], self.meta["schema"]

@@ -116,6 +116,12 @@ class Branch:
     mapping: int | None
     shape: Shape
 
+    def files(self, plan: ScanPlan) -> pa.Table:
+        """Return the files of the branch, in their order."""
+        if len(self.indexes) == plan.files.num_rows:  # a single branch has them all
+            return plan.files
+        return plan.files.take(pa.array(self.indexes, pa.int64()))
+
 
 @dataclass(frozen=True, slots=True)
 class ScanSql:
@@ -223,7 +229,7 @@ def branches(plan: ScanPlan, shapes: Mapping[int, Shape]) -> list[Branch]:
     """Return the files grouped by shape, in plan order as far as few groups can keep it."""
     groups: dict[tuple[bool, bool, int | None, Shape], list[int]] = {}
     runs: list[tuple[tuple[bool, bool, int | None, Shape], list[int]]] = []
-    for index, kind in enumerate(plan.kinds()):
+    for index, kind in enumerate(plan.kinds):
         key = (*kind, shapes.get(index, ()))
         groups.setdefault(key, []).append(index)
         if not runs or runs[-1][0] != key:
@@ -244,7 +250,7 @@ class _Facts:
 
     @classmethod
     def of(cls, plan: ScanPlan, branch: Branch, name: str) -> _Facts:
-        files = plan.files.take(pa.array(branch.indexes, pa.int64()))
+        files = branch.files(plan)
         columns = {fact: files.column(fact) for fact in ("row_id_start", "begin_snapshot", "data_file_id")}
         numbers = {"number": pa.array(range(files.num_rows), pa.int64()), "place": pa.array(branch.indexes, pa.int64())}
         return cls(name, pa.table({**numbers, **columns}))
@@ -270,7 +276,7 @@ def _files_query(
     *,
     guarded: bool,
 ) -> str:
-    files = plan.files.take(pa.array(branch.indexes, pa.int64()))
+    files = branch.files(plan)
     paths = files.column("path").to_pylist()
     if branch.mapping is None:
         fields, select = own_columns(branch, columns)
@@ -354,7 +360,7 @@ def _list(values: Sequence[int | None]) -> str:
 
 def _deleted_keys(plan: ScanPlan, reads: Reads, branch: Branch, name: str, tables: list[tuple[str, pa.Table]]) -> str:
     """Return a statement that makes the temporary table of deleted rows: ``(file index << 40) | position``."""
-    files = plan.files.take(pa.array(branch.indexes, pa.int64()))
+    files = branch.files(plan)
     parts = []
     paths = files.column("delete_path").to_pylist()
     formats = files.column("delete_format").to_pylist()

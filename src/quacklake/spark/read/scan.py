@@ -244,7 +244,7 @@ class SparkScan:
         shapes = self._shapes.find(plan)
         # equal shapes are one object; comparing shapes would take long for very many files
         found: dict[tuple[int, tuple[bool, bool, int | None]], list[int]] = {}
-        for index, key in enumerate(zip(map(id, shapes), plan.kinds(), strict=True)):
+        for index, key in enumerate(zip(map(id, shapes), plan.kinds, strict=True)):
             found.setdefault(key, []).append(index)
         branches: list[_Branch] = []
         for (_, (with_deletes, some, mapping_id)), indexes in found.items():

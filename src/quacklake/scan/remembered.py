@@ -1,0 +1,121 @@
+"""Plans that are remembered: those of the newest snapshot, until another one comes.
+
+A snapshot is known by its whole row, with the time to the microsecond, and a table by its uuid: a catalog that was
+restored under an open process may give an id again, but not to the same row. Plans of older snapshots are not
+remembered, because a compaction gives these other files. No plan is believed for long: a lake may be repaired in place.
+
+Only plans of whole tables are kept, so that the rules of principals apply to them each time.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import TypeVar
+
+from quacklake import forks, telemetry
+from quacklake.format.bounds import Predicate
+from quacklake.format.objects import TableInfo
+from quacklake.format.snapshots import Snapshot
+from quacklake.scan.feed import FeedPlan
+from quacklake.scan.plan import ScanPlan
+
+P = TypeVar("P", ScanPlan, FeedPlan)
+
+SECONDS = 10.0
+"""The age from which on a plan is made anew."""
+_LEAST = 4_096
+"""The bytes that every plan counts for: what it holds beside its tables."""
+
+
+class Plans:
+    """Plans by snapshot, table and predicate, up to a number of bytes. Safe to share between threads."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most = most_bytes
+        self._known: OrderedDict[Hashable, tuple[float, TableInfo, int, ScanPlan | FeedPlan]] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+        forks.watch(self, forks.new_lock)
+
+    def scan(
+        self, snapshot: Snapshot, table: TableInfo, predicate: Predicate, most: int | None, make: Callable[[], ScanPlan]
+    ) -> ScanPlan:
+        """Return the plan of a table at the newest snapshot, which has just been read; ``make`` makes a missing one.
+
+        One with more than ``most`` files is made, too: that fails as it should.
+        """
+        key = (snapshot, table.id, table.uuid, predicate)
+        plan = self._get(key, table, ScanPlan)
+        if plan is None or (most is not None and plan.files.num_rows > most):
+            plan = self._add(key, table, make())
+        return plan
+
+    def feed(self, table: TableInfo, touched: Hashable, make: Callable[[], FeedPlan]) -> FeedPlan:
+        """Return the plan of changes; ``touched`` identifies the snapshots that made them by their times."""
+        key = (table.id, table.uuid, touched)
+        return self._get(key, table, FeedPlan) or self._add(key, table, make())
+
+    def clear(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            self._known.clear()
+            self._bytes = 0
+
+    def _get(self, key: Hashable, table: TableInfo, kind: type[P]) -> P | None:
+        with self._lock:
+            made, known, _, plan = self._known.get(key, (0.0, None, 0, None))
+            if not isinstance(plan, kind) or known != table or time.monotonic() - made >= SECONDS:
+                return None
+            self._known.move_to_end(key)
+        telemetry.count("scan.plans_remembered")
+        return plan
+
+    def _add(self, key: Hashable, table: TableInfo, plan: P) -> P:
+        size = _size(plan)
+        with self._lock:
+            self._drop(key)
+            if size <= self._most // 2:  # one plan must not push out all the others
+                self._known[key] = time.monotonic(), table, size, plan
+                self._bytes += size
+            while self._bytes > self._most:
+                self._drop(next(iter(self._known)))
+        return plan
+
+    def _drop(self, key: Hashable) -> None:
+        _, _, size, _ = self._known.pop(key, (0.0, None, 0, None))
+        self._bytes -= size
+
+
+def _size(plan: ScanPlan | FeedPlan) -> int:
+    if isinstance(plan, ScanPlan):
+        tables = [plan.files, plan.deletes, plan.inlined]
+    else:
+        tables = [plan.rows.files, plan.delete_files, plan.positions, plan.inserted, plan.deleted]
+    return _LEAST + int(sum(table.nbytes for table in tables if table is not None))
+
+
+_shared: weakref.WeakValueDictionary[Hashable, Plans] = weakref.WeakValueDictionary()
+_sharing = threading.Lock()
+
+
+def _renew() -> None:
+    """Give a forked child another lock."""
+    global _sharing
+    _sharing = threading.Lock()
+
+
+def plans_of(identity: Hashable, most_bytes: int) -> Plans:
+    """Return the plans of a catalog, which all of its open lakes in this process share.
+
+    ``identity`` has everything that a plan depends on beside snapshot and table: the database, as which user it is
+    read, the catalog in it, and which folders the paths of files may lead to.
+    """
+    with _sharing:
+        plans = _shared.get((identity, most_bytes))
+        if plans is None:
+            plans = _shared[identity, most_bytes] = Plans(most_bytes)
+        return plans

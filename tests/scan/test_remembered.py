@@ -1,0 +1,275 @@
+"""Remembered plans never change an answer, whoever asks and whatever happens to the catalog."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+import quacklake
+from quacklake.errors import InputError
+from quacklake.format.bounds import ANYTHING, Compare
+from quacklake.format.objects import TableInfo
+from quacklake.format.schema import Column, TableSchema
+from quacklake.format.snapshots import Snapshot
+from quacklake.scan import ScanPlan, plan_scan, remembered
+from quacklake.scan.plan import FILES
+from quacklake.scan.remembered import Plans, plans_of
+from quacklake.transaction import reading
+
+ROWS = pa.table({"id": range(100)})
+
+
+@pytest.fixture
+def planned(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The tables that are planned from now on."""
+    planned: list[str] = []
+
+    def counted(*arguments: Any, **named: Any) -> ScanPlan:
+        plan = plan_scan(*arguments, **named)
+        planned.append(plan.table_name)
+        return plan
+
+    monkeypatch.setattr(reading, "plan_scan", counted)
+    return planned
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'lake.db'}"
+
+
+@pytest.fixture
+def lake(url: str, tmp_path: Path) -> Iterator[quacklake.Lake]:
+    with quacklake.connect(url, data_path=tmp_path / "data", data_inlining_row_limit=0) as opened:
+        opened.create_table("t", ROWS)
+        yield opened
+
+
+def _ids(lake: quacklake.Lake, where: str | None = None) -> list[int]:
+    ids: list[int] = lake.table("t").to_arrow(where=where).column("id").to_pylist()
+    return sorted(ids)
+
+
+@pytest.mark.parametrize("database", ["sqlite", "duckdb", "postgres", "mysql"])
+def test_a_snapshot_is_the_same_for_who_committed_it_and_who_reads_it(
+    database: str, new_url: Callable[[str], str], tmp_path: Path
+) -> None:
+    with quacklake.connect(new_url(database), data_path=tmp_path / "data") as lake:
+        lake.create_table("t", ROWS)
+        committed = lake.handle.context.recent
+        assert lake.handle.context.latest() == committed
+        lake.table("t").append(ROWS)
+        assert lake.handle.context.latest() == lake.handle.context.recent != committed
+
+
+def test_each_filter_is_planned_once_at_a_snapshot(lake: quacklake.Lake, planned: list[str]) -> None:
+    for _ in range(3):
+        assert len(_ids(lake)) == 100
+        assert _ids(lake, "id < 3") == [0, 1, 2]
+        assert _ids(lake, "id < 2") == [0, 1]
+    assert planned == ["t"] * 3
+    lake.table("t").delete("id = 1")
+    planned.clear()
+    assert [_ids(lake, "id < 3") for _ in range(2)] == [[0, 2]] * 2
+    assert planned == ["t"]
+
+
+def test_all_lakes_and_sessions_of_a_process_share_plans(lake: quacklake.Lake, url: str, planned: list[str]) -> None:
+    with quacklake.connect(url) as other, quacklake.session() as session:
+        session.sql(f"ATTACH 'ducklake:{url.replace(':///', ':')}' AS l")
+        for _ in range(2):
+            assert len(_ids(lake)) == len(_ids(other)) == 100
+            assert session.sql("SELECT count(id) FROM l.t").fetchone() == (100,)
+    assert planned == ["t"]
+
+
+def test_lakes_that_may_read_other_folders_do_not_share_plans(lake: quacklake.Lake, url: str, tmp_path: Path) -> None:
+    with quacklake.connect(url, foreign_paths=[str(tmp_path)]) as other:
+        assert other.handle.context.plans is not lake.handle.context.plans
+
+
+def test_another_client_is_seen_at_once(lake: quacklake.Lake, url: str) -> None:
+    draw = random.Random(5)
+    model = set(range(100))
+    with quacklake.connect(url) as other:
+        for number in range(12):
+            changing, looking = draw.sample([lake, other], 2)
+            gone = draw.randrange(100)
+            if draw.random() < 0.5:
+                changing.table("t").delete(f"id = {gone}")
+                model.discard(gone)
+            elif draw.random() < 0.5:
+                changing.table("t").append(pa.table({"id": [1000 + number]}))
+                model.add(1000 + number)
+            else:
+                changing.table("t").merge_adjacent_files()
+            assert _ids(looking) == _ids(changing) == sorted(model)
+
+
+def test_past_snapshots_and_transactions_are_always_planned(lake: quacklake.Lake, planned: list[str]) -> None:
+    past = lake.at(version=lake.current_snapshot())
+    for _ in range(2):
+        assert past.table("t").to_arrow().num_rows == 100
+    with lake.transaction() as tx:
+        for _ in range(2):
+            assert tx.table("t").to_arrow().num_rows == 100
+    assert planned == ["t"] * 4
+
+
+def _restore(url: str, copy: sqlite3.Connection) -> None:
+    """Bring a database to the state of a copy, under whoever has it open."""
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as database:
+        copy.backup(database)
+
+
+def _copy(url: str) -> sqlite3.Connection:
+    copy = sqlite3.connect(":memory:")
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as database:
+        database.backup(copy)
+    return copy
+
+
+def test_a_catalog_restored_under_an_open_lake_is_read_as_it_is_now(lake: quacklake.Lake, url: str) -> None:
+    with closing(_copy(url)) as copy:
+        lake.table("t").append(pa.table({"id": [1000]}))
+        assert _ids(lake, "id >= 100") == [1000]
+        _restore(url, copy)
+        assert _ids(lake, "id >= 100") == []
+        lake.table("t").append(pa.table({"id": [1000]}))
+        assert _ids(lake, "id >= 100") == [1000]
+        _restore(url, copy)
+        with quacklake.connect(url) as other:  # the same id for another snapshot
+            other.table("t").append(pa.table({"id": [2000]}))
+        assert _ids(lake, "id >= 100") == [2000]
+
+
+def test_columns_of_a_restored_catalog_are_those_it_has_now(lake: quacklake.Lake, url: str) -> None:
+    with closing(_copy(url)) as copy:
+        lake.table("t").add_column("before", "int64")
+        assert lake.table("t").to_arrow().column_names == ["id", "before"]
+        _restore(url, copy)
+        with quacklake.connect(url) as other:
+            other.table("t").add_column("after", "varchar")
+        assert lake.table("t").to_arrow().column_names == ["id", "after"]
+
+
+def test_principals_share_no_rows_through_plans(lake: quacklake.Lake, planned: list[str]) -> None:
+    access = lake.access
+    for user in ("ann", "bob"):
+        access.create_user(user)
+        access.grant("SELECT", user, table="t")
+    access.create_policy("few", "t", "CASE current_principal() WHEN 'ann' THEN id < 3 ELSE id >= 98 END")
+    ann, bob = lake.as_principal("ann"), lake.as_principal("bob")
+    planned.clear()
+    for _ in range(2):
+        assert len(_ids(lake)) == 100
+        assert sorted(ann.sql("FROM t").fetchall()) == [(0,), (1,), (2,)]
+        assert sorted(bob.sql("FROM t").fetchall()) == [(98,), (99,)]
+
+
+def test_a_limit_of_files_holds_for_remembered_plans(lake: quacklake.Lake, url: str) -> None:
+    lake.table("t").append(ROWS)
+    assert lake.table("t").plan().files.num_rows == 2
+    with quacklake.connect(url, plan_max_files=1) as other, pytest.raises(InputError, match="plan_max_files is 1"):
+        other.table("t").plan()
+
+
+def test_nothing_is_remembered_without_room(lake: quacklake.Lake, url: str, planned: list[str]) -> None:
+    with quacklake.connect(url, plan_cache_bytes=0) as other:
+        for _ in range(2):
+            assert len(_ids(other)) == 100
+    assert planned == ["t", "t"]
+
+
+def test_registered_views_follow_the_lake_and_what_their_connection_did(lake: quacklake.Lake) -> None:
+    def count() -> int:
+        row = connection.execute("SELECT count(*) FROM t").fetchall()[0]
+        return int(row[0])
+
+    with closing(duckdb.connect()) as connection:
+        for _ in range(2):
+            lake.register(connection)
+            assert count() == 100
+        connection.execute("CREATE OR REPLACE VIEW t AS SELECT 1 AS id")
+        lake.register(connection)
+        assert count() == 100
+        lake.table("t").append(ROWS)
+        assert count() == 100
+        connection.execute("BEGIN")
+        lake.register(connection)
+        assert count() == 200
+        connection.execute("ROLLBACK")
+        assert count() == 100
+        lake.register(connection)
+        assert count() == 200
+        lake.table("t").delete("id < 50")
+        for _ in range(2):
+            lake.register(connection)
+            assert count() == 100
+        connection.execute("ATTACH ':memory:' AS other; USE other")
+        lake.register(connection)
+        assert count() == 100
+
+
+def _table(number: int) -> TableInfo:
+    schema = TableSchema((Column(1, "id", "int64"),))
+    return TableInfo(number, f"u{number}", 0, "main", f"t{number}", "t/", True, schema, 1)
+
+
+def test_plans_take_no_more_room_than_allowed_and_are_never_anothers(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw, clock = random.Random(11), [100.0]
+    monkeypatch.setattr(remembered.time, "monotonic", lambda: clock[0])
+    plans = Plans(40_000)
+    times = [dt.datetime(2026, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=number) for number in range(3)]
+    made: dict[Any, float] = {}
+    for _ in range(500):
+        clock[0] += draw.choice([0.0, 0.1, 4.0])
+        table = _table(draw.randrange(4))
+        if draw.random() < 0.1:  # as if another history had given the columns another type
+            table = replace(table, schema=TableSchema((Column(1, "id", "varchar"),)))
+        snapshot = Snapshot(draw.randrange(2), draw.choice(times), 1, 5, 5)
+        predicate = draw.choice([ANYTHING, Compare(1, "int64", "=", 1, "1"), Compare(1, "int64", "=", 2, "2")])
+        wanted = (snapshot, table, predicate)
+
+        def make(wanted: Any = wanted) -> ScanPlan:
+            made[wanted] = clock[0]
+            files = FILES.empty_table() if draw.random() < 0.9 else _large()
+            return ScanPlan(wanted[1].id, "main", repr(wanted), wanted[0].id, "r", wanted[1].schema, files=files)
+
+        plan = plans.scan(snapshot, table, predicate, None, make)
+        assert plan.table_name == repr(wanted)
+        assert clock[0] - made[wanted] < remembered.SECONDS
+        assert sum(size for _, _, size, _ in plans._known.values()) == plans._bytes <= 40_000
+    assert len(made) > 40
+    plans.clear()
+    assert plans._bytes == 0
+
+
+def _large() -> pa.Table:
+    path = pa.array(["x" * 30_000])
+    columns = [path if field.name == "path" else pa.nulls(1, field.type) for field in FILES]
+    return pa.table(columns, schema=FILES)
+
+
+def test_plans_of_a_catalog_are_forgotten_when_nobody_has_it_open() -> None:
+    plans = plans_of("somewhere", 1_000_000)
+    assert plans_of("somewhere", 1_000_000) is plans
+    assert plans_of("elsewhere", 1_000_000) is not plans
+    plans.scan(Snapshot(1, None, 1, 1, 1), _table(1), ANYTHING, None, lambda: _plan())
+    assert plans._bytes > 0
+    del plans
+    assert plans_of("somewhere", 1_000_000)._bytes == 0
+
+
+def _plan() -> ScanPlan:
+    return ScanPlan(1, "main", "t", 1, "r", _table(1).schema, files=FILES.empty_table())
