@@ -12,6 +12,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import Receive, Scope, Send
 
 import quacklake
+from quacklake.service.appends import GroupCommits
 from quacklake.service.chaos import Chaos, chaos_router
 from quacklake.service.dashboard import dashboard_router
 from quacklake.service.direct import DirectAppends
@@ -73,11 +74,13 @@ def create_app(
     at_end: Callable[[], object] = lambda: None,
     tracing: Tracing | None = None,
     chaos: Chaos | None = None,
+    commits: GroupCommits | None = None,
 ) -> FastAPI:
     """Return the application that serves the lakes behind a gate; closing it closes the gate.
 
     ``more`` are routers of other protocols, such as the Iceberg catalog. ``at_end`` is called before the gate closes.
-    ``tracing`` makes spans of requests, and is closed at the end. ``chaos`` is for demos: its parts can be broken.
+    ``tracing`` makes spans of requests, and is closed at the end, and so are ``commits``, which others may use, too.
+    ``chaos`` is for demos: its parts can be broken.
     """
     settings = settings or ServiceSettings()
 
@@ -85,7 +88,7 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        app.state.service = Service(gate, settings, requests)
+        app.state.service = Service(gate, settings, requests, commits)
         try:
             yield
         finally:

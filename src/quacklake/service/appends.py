@@ -1,4 +1,4 @@
-"""Group commit: appends that come at once share a snapshot, and each hears of its own rows.
+"""Group commit: appends that come at once, by HTTP or by Flight, share a snapshot, and each hears of its own rows.
 
 An append is answered when it is committed. One that is refused fails alone: what cannot go with the others is tried by
 itself, and its own error is told.
@@ -11,8 +11,10 @@ import queue
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -33,15 +35,15 @@ from quacklake.lake.lake import LakeTransaction
 from quacklake.operations.handles import TransactionHandle
 from quacklake.operations.reference import TableRef
 from quacklake.service.bodies import PlainRows, joined, plain_rows, rows_of
-from quacklake.service.idempotency import ForgetKeys, Key, known_answers
-from quacklake.service.problems import TooBusyError
+from quacklake.service.idempotency import ForgetKeys, Key, check_count, known_answers
+from quacklake.service.problems import StalledError, TooBusyError
 from quacklake.service.settings import ServiceSettings
 
 if TYPE_CHECKING:
     from quacklake.lake import Lake
     from quacklake.transaction import Transaction
 
-__all__ = ["Append", "GroupCommits", "commit_once"]
+__all__ = ["Append", "GroupCommits", "commit_once", "late"]
 
 T = TypeVar("T")
 _RACES = 5
@@ -50,13 +52,18 @@ _RACES = 5
 
 @dataclass(eq=False, slots=True)
 class Append:
-    """An append that waits for its commit. ``answer`` gets the snapshot and the number of rows, on its own loop."""
+    """An append that waits for its commit. ``answer`` gets the snapshot and the number of rows, on its own loop.
+
+    Its rows are those of a body in a format, or ``given``. Appends of two authors do not share a snapshot.
+    """
 
     table: str
     body: bytes
     format: str
     key: Key | None
-    answer: asyncio.Future[dict[str, Any]]
+    answer: asyncio.Future[dict[str, Any]] | Future[dict[str, Any]]
+    given: pa.Table | None = None
+    author: str | None = None
     count: int = 0
     """The number of rows, once they were read."""
     _rows: tuple[TableSchema, pa.Table] | None = None
@@ -66,6 +73,9 @@ class Append:
 
     def rows(self, schema: TableSchema, settings: ServiceSettings) -> pa.Table:
         """Return the rows for a table with these columns."""
+        if self.given is not None:
+            self.count = self.given.num_rows
+            return self.given
         if self._rows is None or self._rows[0] != schema:
             self._rows = (schema, rows_of(self.body, self.format, schema, settings))
             self.count = self._rows[1].num_rows
@@ -73,11 +83,23 @@ class Append:
 
     def plain(self, schema: TableSchema, settings: ServiceSettings) -> PlainRows | None:
         """Return the rows if they can become columns together with those of others."""
-        if self._rows is not None:
+        if self._rows is not None or self.given is not None:
             return None
         if self._plain is None or self._plain[0] != schema:
             self._plain = (schema, plain_rows(self.body, self.format, schema, settings))
         return self._plain[1]
+
+    @property
+    def size(self) -> int:
+        """The bytes that it holds while it waits."""
+        return len(self.body) if self.given is None else int(self.given.nbytes)
+
+    def repeat(self, answer: Callable[[int | None], dict[str, Any]]) -> None:
+        """Note an answer that was given before, unless it was for another number of rows, where that is known."""
+        try:
+            self.done(answer(None if self.given is None else self.given.num_rows))
+        except QuacklakeError as error:
+            self.failed(error)
 
     @property
     def waits(self) -> bool:
@@ -89,7 +111,7 @@ class Append:
         if self._outcome is None:
             self._outcome = answer
             for each in self._followers:
-                each.done({**answer, "repeated": True})
+                each.repeat(partial(_again, answer))
 
     def failed(self, error: BaseException) -> None:
         """Note an error as the answer, unless there is one."""
@@ -122,7 +144,10 @@ class Append:
         """Answer all of a group. A loop is woken once for all that wait in it."""
         loops: dict[asyncio.AbstractEventLoop, list[Append]] = {}
         for each in group:
-            loops.setdefault(each.answer.get_loop(), []).append(each)
+            if isinstance(each.answer, Future):
+                each._tell()
+            else:
+                loops.setdefault(each.answer.get_loop(), []).append(each)
         for loop, mine in loops.items():
             with suppress(RuntimeError):  # the loop has ended, and with it those who waited
                 loop.call_soon_threadsafe(_tell_all, mine)
@@ -131,6 +156,12 @@ class Append:
 def _tell_all(group: Sequence[Append]) -> None:
     for each in group:
         each._tell()
+
+
+def _again(answer: dict[str, Any], rows: int | None) -> dict[str, Any]:
+    """Return the answer to the first of two requests for the second. Raises ``AlreadyExistsError``."""
+    check_count(answer, rows)
+    return {**answer, "repeated": True}
 
 
 class GroupCommits:
@@ -154,6 +185,15 @@ class GroupCommits:
                 committer = self._lakes[id(lake.handle)] = _Committer(lake, self._settings)
             self._lakes.move_to_end(id(lake.handle))
             committer.put(append)
+
+    def commit(self, lake: Lake, append: Append) -> dict[str, Any]:
+        """Wait in this thread until an append is committed, and return its answer."""
+        assert isinstance(append.answer, Future)
+        self.submit(lake, append)
+        try:
+            return append.answer.result(self._settings.append_seconds)
+        except TimeoutError:
+            raise late() from None
 
     def _make_room(self) -> None:
         """End the thread that has waited longest, where there are as many as may be."""
@@ -226,7 +266,7 @@ class _Committer:
 
     def _gather(self, first: Append) -> tuple[list[Append], bool]:
         """Return those that wait, and whether they are the last."""
-        group, size = [first], len(first.body)
+        group, size = [first], first.size
         while len(group) < self._settings.group_appends and size <= self._settings.max_body:
             try:
                 # where two came at once there are often more on their way
@@ -237,7 +277,7 @@ class _Committer:
             if following is None:
                 return group, True
             group.append(following)
-            size += len(following.body)
+            size += following.size
         return group, False
 
     def _answer(self, group: list[Append]) -> None:
@@ -248,7 +288,7 @@ class _Committer:
             if not fresh:
                 return
             try:
-                refused = self._commit(fresh)
+                refused = [each for mine in _by_author(fresh) for each in self._commit(mine)]
                 break
             except StreamBatchDoneError:
                 continue  # another process was faster with one of the keys
@@ -261,7 +301,8 @@ class _Committer:
         else:
             refused = fresh
         for each in refused:
-            self._alone(each)
+            if each.waits:
+                self._alone(each)
 
     def _unanswered(self, group: Sequence[Append], *, look: bool = True) -> list[Append]:
         """Answer those whose keys are in the lake, or the same as another's of the group; return the others."""
@@ -304,13 +345,16 @@ class _Committer:
                 _opened(self._lake, tx).table(table).append(rows)
                 _mark(tx, members)
 
-        snapshot = committed(self._lake, work, blind=True)
+        snapshot = committed(self._signed(group[0]), work, blind=True)
         telemetry.count("service.append.groups")
         gone = set(map(id, refused))
         for each in group:
             if id(each) not in gone:
                 each.done({"rows": each.count, "snapshot": snapshot, "repeated": False})
         return refused
+
+    def _signed(self, append: Append) -> Lake:
+        return self._lake if append.author is None else self._lake.signed(author=append.author)
 
     def _joined(
         self, tx: Transaction, group: Sequence[Append], refused: list[Append]
@@ -380,7 +424,7 @@ class _Committer:
             _mark(tx, [append])
 
         try:
-            snapshot = committed(self._lake, work)
+            snapshot = committed(self._signed(append), work)
         except StreamBatchDoneError:
             with suppress(QuacklakeError):
                 self._unanswered([append])
@@ -389,6 +433,21 @@ class _Committer:
             append.failed(error)
         else:
             append.done({"rows": append.count, "snapshot": snapshot, "repeated": False})
+
+
+def late() -> StalledError:
+    """Return the error for an append whose commit takes too long."""
+    return StalledError(
+        "the rows were not committed in time, and may be later", hint="send it again with the same Idempotency-Key"
+    )
+
+
+def _by_author(group: Sequence[Append]) -> list[list[Append]]:
+    """Return those that still wait, by their authors."""
+    found: dict[str | None, list[Append]] = {}
+    for each in group:
+        found.setdefault(each.author, []).append(each)
+    return list(found.values())
 
 
 def _opened(lake: Lake, tx: Transaction) -> LakeTransaction:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from quacklake.lake import Lake
     from quacklake.transaction import Transaction
 
-__all__ = ["ForgetKeys", "Key", "key_of", "known_answers"]
+__all__ = ["ForgetKeys", "Key", "check_count", "key_of", "known_answers"]
 
 _LONGEST = 255
 _DIGITS = 40
@@ -77,9 +77,8 @@ class Key:
         """
         found: dict[str, Any] = json.loads(mark.position or "{}")
         answer: dict[str, Any] = found.get("answer", {})
-        other_rows = rows is not None and rows != answer.get("rows", rows)
-        differs = self._differs(found.get("format"), found.get("body"), found.get("rows"))
-        if mark.query != self.asked or other_rows or differs:
+        check_count(answer, rows)
+        if mark.query != self.asked or self._differs(found.get("format"), found.get("body"), found.get("rows")):
             raise _another()
         return {**answer, "snapshot": mark.snapshot_id, "repeated": True}
 
@@ -87,6 +86,12 @@ class Key:
         """Let a transaction carry the answer under this key; its commit fails if there is one."""
         kept = json.dumps({"answer": answer, "format": self.format, "body": self.body, "rows": self.rows})
         tx.mark_once(self.name, self.asked, _now(), kept)
+
+
+def check_count(answer: dict[str, Any], rows: int | None) -> None:
+    """Raise ``AlreadyExistsError`` when an answer is for another number of rows than were sent, if that is known."""
+    if rows is not None and rows != answer.get("rows", rows):
+        raise _another()
 
 
 def _another() -> AlreadyExistsError:

@@ -40,13 +40,15 @@ _MORE_THREADS = 24
 class Service:
     """The gate, the settings, the threads and the statements under way."""
 
-    def __init__(self, gate: Gate, settings: ServiceSettings, requests: Requests) -> None:
+    def __init__(
+        self, gate: Gate, settings: ServiceSettings, requests: Requests, commits: GroupCommits | None = None
+    ) -> None:
         self.gate = gate
         self.settings = settings
         self.requests = requests
         self.sessions = SafeSessions(settings)
         self.statements = Statements()
-        self.appends = GroupCommits(settings)
+        self.appends = commits or GroupCommits(settings)
         self.events = Events(self)
         self.jobs = Jobs(settings.max_jobs, self.events.told)
         self.runners = Runners(settings.max_pipelines, self.events.told_batch)

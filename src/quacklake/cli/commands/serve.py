@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from fastapi import FastAPI
 
+    from quacklake.service.appends import GroupCommits
     from quacklake.service.flight import FlightService
     from quacklake.service.identity import Gate, Role
     from quacklake.service.serving import Tls
@@ -61,6 +62,7 @@ def serve(
 
     from quacklake.config import parse_duration, parse_size
     from quacklake.service import serving
+    from quacklake.service.appends import GroupCommits
     from quacklake.service.identity import Role
     from quacklake.service.settings import ServiceSettings
 
@@ -93,9 +95,11 @@ def serve(
             context, folder, None if users else known, None if anonymous is None else Role[anonymous.upper()], web
         )
         stack.callback(gate.close)
-        beside = None if flight is None else _flight(gate, host, flight, tls)
+        commits = GroupCommits(settings)
+        beside = None if flight is None else _flight(gate, host, flight, tls, commits)
 
-        serving.serve(_app(gate, settings, beside), settings, _told(context, settings, gate, beside, made), tls=tls)
+        app = _app(gate, settings, beside, commits)
+        serving.serve(app, settings, _told(context, settings, gate, beside, made), tls=tls)
 
 
 def _check_installed() -> None:
@@ -108,7 +112,7 @@ def _check_installed() -> None:
         ) from None
 
 
-def _app(gate: Gate, settings: ServiceSettings, beside: FlightService | None) -> FastAPI:
+def _app(gate: Gate, settings: ServiceSettings, beside: FlightService | None, commits: GroupCommits) -> FastAPI:
     from fastapi import APIRouter
 
     from quacklake.service.app import create_app
@@ -118,7 +122,7 @@ def _app(gate: Gate, settings: ServiceSettings, beside: FlightService | None) ->
     router = APIRouter(prefix="/iceberg")
     router.include_router(iceberg_router(gate))
     at_end = (lambda: None) if beside is None else beside.shutdown
-    return create_app(gate, settings, more=[router], at_end=at_end, tracing=configured())
+    return create_app(gate, settings, more=[router], at_end=at_end, tracing=configured(), commits=commits)
 
 
 def _told(
@@ -187,13 +191,13 @@ def _gate(
     return DemoGate(folder, tokens, anonymous=anonymous)
 
 
-def _flight(gate: Gate, host: str, port: int, tls: Tls | None) -> FlightService:
+def _flight(gate: Gate, host: str, port: int, tls: Tls | None, commits: GroupCommits) -> FlightService:
     from quacklake.service.flight import FlightService, FlightSettings
 
     settings = FlightSettings(host=host, port=port)
     if tls is not None:
         settings = FlightSettings(host=host, port=port, certificate=Path(tls.certificate), key=Path(tls.key))
-    return FlightService(gate, settings).serve()
+    return FlightService(gate, settings, commits=commits).serve()
 
 
 def _tokens(file: str | None) -> dict[str, Role]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +22,7 @@ from quacklake.errors import (
 from quacklake.lake.lake import LakeTransaction
 from quacklake.operations.handles import TransactionHandle
 from quacklake.operations.reference import TableRef
+from quacklake.service.appends import Append, GroupCommits
 from quacklake.service.digests import RowsDigest
 from quacklake.service.expansion import unpacked_size
 from quacklake.service.flight.callers import Caller
@@ -48,6 +51,11 @@ class Ingestion:
     def role(self) -> Role:
         """The role that this needs. To replace a table also drops its grants and its history under that name."""
         return Role.ADMIN if self.replace else Role.WRITER
+
+    @property
+    def joins(self) -> bool:
+        """True when the rows are added to a table that exists, and so can be committed with those of others."""
+        return self.append and not self.create and not self.replace
 
     @property
     def action(self) -> str:
@@ -102,7 +110,9 @@ class Upload:
         self.schema: pa.Schema = reader.schema
         self.rows_read = 0
         self.digest, self.keyed = RowsDigest(), False
+        self._few = settings.size("group_bytes")
         self._first = self._next()
+        self._rest: Iterator[pa.RecordBatch] = self._batches()
         self.key = self._first[1] if self._first is not None else None
         """The application metadata of the first batch, if it has any."""
 
@@ -135,11 +145,23 @@ class Upload:
 
     def rows(self) -> pa.RecordBatchReader:
         """Return the rows as a stream, once."""
-        return pa.RecordBatchReader.from_batches(self.schema, self._batches())
+        return pa.RecordBatchReader.from_batches(self.schema, self._rest)
+
+    def few(self) -> pa.Table | None:
+        """Return all rows if they are few enough to wait for those of others; None for more, which stay to be read."""
+        held: list[pa.RecordBatch] = []
+        size = 0
+        for batch in self._rest:
+            held.append(batch)
+            size += sum(map(unpacked_size, batch.columns))
+            if size > self._few:
+                self._rest = itertools.chain(held, self._rest)
+                return None
+        return pa.Table.from_batches(held, self.schema)
 
     def skip(self) -> int:
         """Read the rows to their end, and count them: the client sends all before it looks at the answer."""
-        for _ in self._batches():
+        for _ in self._rest:
             pass
         return self.rows_read
 
@@ -160,15 +182,24 @@ def _aligned(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.ipc.open_stream(sink.getvalue()).read_next_batch()
 
 
-def append(caller: Caller, upload: Upload, ingestion: Ingestion, forget: ForgetKeys) -> dict[str, Any]:
+def append(
+    caller: Caller, upload: Upload, ingestion: Ingestion, forget: ForgetKeys, commits: GroupCommits
+) -> dict[str, Any]:
     """Write the rows of an upload in one snapshot; return ``rows``, ``snapshot`` and whether it was ``repeated``.
 
-    With a key, from the header or the first batch, a repeat of the append changes nothing and returns the same.
+    With a key, from the header or the first batch, a repeat of the append changes nothing and returns the same. A few
+    rows are committed together with those of other appends that come at once.
     """
     caller.identity.require(ingestion.role)
     lake, given = caller.identity.lake, caller.key or upload.key
-    key = key_of(given, caller.principal, ingestion.action, table_name(ingestion.ref), format=_FORMAT)
+    name = table_name(ingestion.ref)
+    key = key_of(given, caller.principal, ingestion.action, name, format=_FORMAT)
     upload.keyed = key is not None
+    if ingestion.joins and (few := upload.few()) is not None:
+        upload.check_whole()
+        waiting: Future[dict[str, Any]] = Future()
+        read = None if key is None else _of(key, upload)
+        return commits.commit(lake, Append(name, b"", _FORMAT, read, waiting, few, caller.principal))
     if key is not None and (known := known_answers(lake, [key]).get(key.name)) is not None:
         rows = upload.skip()
         return _of(key, upload).answer(known, rows)

@@ -27,6 +27,7 @@ from quacklake.errors import (
     UnauthenticatedError,
     UnsupportedFeatureError,
 )
+from quacklake.service.problems import StalledError
 
 _log = logging.getLogger("quacklake.service.flight")
 
@@ -66,7 +67,7 @@ _HIDDEN = CatalogError | StorageError | InternalError
 _BY_CLASS: tuple[tuple[Any, type[Exception]], ...] = (
     (UnauthenticatedError, flight.FlightUnauthenticatedError),
     (NotPermittedError | ReadOnlyError, flight.FlightUnauthorizedError),
-    (StatementTimeoutError, flight.FlightTimedOutError),
+    (StatementTimeoutError | StalledError, flight.FlightTimedOutError),
     (CancelledError, flight.FlightServerError),  # a client of Arrow takes the status CANCELLED for its own Ctrl-C
     (Transient, flight.FlightUnavailableError),
     (_HIDDEN | CommitUnknown, flight.FlightInternalError),

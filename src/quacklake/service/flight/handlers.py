@@ -16,6 +16,7 @@ from pyarrow import flight
 
 from quacklake.errors import InputError, UnsupportedFeatureError
 from quacklake.operations.reference import TableRef
+from quacklake.service.appends import GroupCommits
 from quacklake.service.flight import appends, metadata, scans
 from quacklake.service.flight.appends import Ingestion, Upload
 from quacklake.service.flight.callers import COOKIE, Caller, SessionOptions
@@ -38,8 +39,9 @@ _COMMIT, _ROLLBACK = 1, 2
 class Handlers:
     """Answers calls that were let in."""
 
-    def __init__(self, settings: FlightSettings, options: SessionOptions) -> None:
+    def __init__(self, settings: FlightSettings, options: SessionOptions, commits: GroupCommits) -> None:
         self.settings = settings
+        self.commits = commits
         self.options = options
         self.sealer = Sealer(settings.secret, settings.ticket_seconds, settings.size("max_message") * 2)
         self.held = Held(settings.held_seconds)
@@ -152,7 +154,8 @@ class Handlers:
             caller.identity.require(Role.WRITER)
             release = self.queries.slot(caller)
             try:
-                found = appends.append(caller, Upload(reader, context, self.settings), Ingestion(ref), self.forget)
+                upload = Upload(reader, context, self.settings)
+                found = appends.append(caller, upload, Ingestion(ref), self.forget, self.commits)
             finally:
                 release()
             return json.dumps(found).encode()
@@ -188,7 +191,7 @@ class Handlers:
             if message.HasField("transaction_id") and message.transaction_id:
                 with self.transactions.session(caller, context, message.transaction_id) as session:
                     return _count(appends.append_in(session, CATALOG, upload, ingestion))
-            return _count(appends.append(caller, upload, ingestion, self.forget)["rows"])
+            return _count(appends.append(caller, upload, ingestion, self.forget, self.commits)["rows"])
         finally:
             release()
 

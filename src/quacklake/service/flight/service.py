@@ -11,12 +11,14 @@ import pyarrow as pa
 from pyarrow import flight
 
 from quacklake.errors import ConfigError, UnsupportedFeatureError
+from quacklake.service.appends import GroupCommits
 from quacklake.service.flight.callers import MIDDLEWARE, Entrance, Handshake, SessionOptions, caller_of
 from quacklake.service.flight.failures import answering
 from quacklake.service.flight.handlers import ACTIONS, Handlers
 from quacklake.service.flight.settings import FlightSettings
 from quacklake.service.flight.streams import sent
 from quacklake.service.identity import Gate
+from quacklake.service.settings import ServiceSettings
 
 
 class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
@@ -92,11 +94,16 @@ def _certificates(settings: FlightSettings) -> list[tuple[bytes, bytes]] | None:
 class FlightService:
     """A Flight server in threads of its own: ``serve()`` starts it, ``shutdown()`` ends it; also a context manager."""
 
-    def __init__(self, gate: Gate, settings: FlightSettings | None = None) -> None:
+    def __init__(
+        self, gate: Gate, settings: FlightSettings | None = None, *, commits: GroupCommits | None = None
+    ) -> None:
+        """``commits`` are those of a service over HTTP, which also closes them: both then commit together."""
         self.settings = FlightSettings() if settings is None else settings
+        kept = ServiceSettings(keep_keys=max(self.settings.key_seconds, 1))
+        self._closes = commits is None
         self._options = SessionOptions(self.settings.max_sessions)
         self._entrance = Entrance(gate, self._options)
-        self.handlers = Handlers(self.settings, self._options)
+        self.handlers = Handlers(self.settings, self._options, commits or GroupCommits(kept))
         self._server: FlightServer | None = None
         self._lock = threading.Lock()
         self._ended = threading.Event()
@@ -148,6 +155,8 @@ class FlightService:
             while ending.is_alive() and time.monotonic() < end:
                 self.handlers.watch.interrupt_all()
                 ending.join(0.05)
+        if self._closes:
+            self.handlers.commits.close()
         self.handlers.close()
         self._ended.set()
         return not ending.is_alive()

@@ -56,6 +56,8 @@ class FlightSettings:
     """Bytes of files below which an endpoint of a table is not divided."""
     max_put_bytes: int | str = "10GB"
     """The most bytes of one append."""
+    group_bytes: int | str = "1MB"
+    """The most bytes of an append whose rows wait to be committed together with those of others."""
     max_message: int | str = "4MB"
     """The most bytes of a command, an action, a ticket or a set of parameters."""
     max_parameter_rows: int = 10_000
@@ -82,7 +84,7 @@ class FlightSettings:
             value = getattr(self, each.name)
             if isinstance(value, int | float) and not isinstance(value, bool) and value < _LEAST.get(each.name, 0):
                 raise ConfigError(f"FlightSettings({each.name}={value!r}): a number below zero makes no sense")
-        for name in ("endpoint_bytes", "max_put_bytes", "max_message", "max_kept"):
+        for name in ("endpoint_bytes", "max_put_bytes", "group_bytes", "max_message", "max_kept"):
             self.size(name)
         self.safety(read_only=True)
         if (self.certificate is None) != (self.key is None):

@@ -11,12 +11,11 @@ from pydantic import BaseModel, Field
 from starlette.types import Scope
 
 from quacklake.errors import InputError
-from quacklake.service.appends import Append, commit_once
+from quacklake.service.appends import Append, commit_once, late
 from quacklake.service.bodies import BODY_FORMATS, body_format, rows_of, unpacked
 from quacklake.service.encoding import JSON, NDJSON
 from quacklake.service.idempotency import key_of
 from quacklake.service.identity import Identity, Role
-from quacklake.service.problems import StalledError
 from quacklake.service.state import Service, service_of
 from quacklake.service.values import LakeName, TableName
 
@@ -87,7 +86,7 @@ async def appended(
     """Add the rows of a request to a table, and return its answer once they are committed."""
     settings = service.settings
     identity = await service.enter_by(scope, header("authorization"), lake, Role.WRITER)
-    future = asyncio.get_running_loop().create_future()
+    future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
 
     def begin() -> Append:
         format = body_format(header("content-type"))
@@ -103,11 +102,9 @@ async def appended(
     service.appends.submit(identity.lake, append)
     try:
         async with asyncio.timeout(settings.append_seconds):
-            return await append.answer
+            return await future
     except TimeoutError:
-        raise StalledError(
-            "the rows were not committed in time, and may be later", hint="send it again with the same Idempotency-Key"
-        ) from None
+        raise late() from None
 
 
 @router.post("/tables/{table:part}/merge", summary="Merge rows", operation_id="merge_rows", openapi_extra=_BODY)
