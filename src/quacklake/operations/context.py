@@ -32,6 +32,7 @@ from quacklake.format.options import EXPOSED, OptionRow, effective
 from quacklake.format.schema import TableSchema
 from quacklake.format.snapshots import Snapshot
 from quacklake.operations.conform import Match, match
+from quacklake.operations.lineage import Lineage
 from quacklake.operations.views import order_macros
 from quacklake.storage import Store
 from quacklake.storage.failures import outage_of
@@ -140,6 +141,8 @@ class LakeContext:
     """The sessions that read views, made by the package that has them when they are needed."""
     feed_plans: dict[Any, Any] = field(default_factory=dict)
     """Plans of changes that the package of materialized views keeps for a moment."""
+    lineage: Lineage | None = None
+    """What tells a collector of reads and writes; None unless the settings name one."""
     audit: Any = None
     """The audit log, made by the package that has it when it is needed."""
     _matches: dict[tuple[pa.Schema, TableSchema, bool], list[Match]] = field(default_factory=dict)

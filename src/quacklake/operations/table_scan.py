@@ -143,6 +143,10 @@ class TableScan(Frame):
 
     def scan(self, batch_rows: int | None = None) -> RunningScan:
         """Start a scan that can be cancelled."""
+        lineage = self._handle.context.lineage
+        if lineage is not None:
+            view = self._handle.view()
+            lineage.read(view, view.find_table(self._ref.schema, self._ref.name))
         return self._handle.context.engine.scan(
             self._planned(),
             columns=self._columns,

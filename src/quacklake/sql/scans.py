@@ -144,6 +144,8 @@ class Plans:
     def plan(self, scan: Scan, *, clean: bool) -> ScanPlan:
         """Return the plan of a scan. ``clean`` says that its transaction has changed nothing."""
         context = scan.attached.context
+        if context.lineage is not None:
+            context.lineage.read(scan.tx, scan.table)
         most = context.config.plan_max_files
         old = scan.past or scan.attached.whole is None
         if not clean or old or scan.tx.rules is not None or scan.table.id < 0 or scan.tx.pendings():

@@ -15,6 +15,7 @@ from quacklake.errors import ConfigError, NotFoundError, UnsupportedVersionError
 from quacklake.format.names import check_tenant_name
 from quacklake.operations.context import LakeContext, ScanGate
 from quacklake.operations.handles import LakeHandle
+from quacklake.operations.lineage import Lineage
 from quacklake.operations.stores import open_store, without_others
 from quacklake.storage import Store
 from quacklake.tenancy.tenancy import Tenancy
@@ -83,7 +84,8 @@ def open_lake(
         gate=ScanGate(metadata, config.limit_wait_ms / 1000),
     )
     writer = FileWriter(store, encrypted=metadata.encrypted)
-    return LakeHandle(LakeContext(metadata, store, engine, config, TableCache(metadata), writer))
+    lineage = None if config.openlineage_url is None else Lineage(config, str(metadata.url), metadata.tenant)
+    return LakeHandle(LakeContext(metadata, store, engine, config, TableCache(metadata), writer, lineage=lineage))
 
 
 def check_enabled(config: Config) -> None:
