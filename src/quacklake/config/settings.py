@@ -218,6 +218,27 @@ class Config:
         0,
         100_000,
     )
+    openlineage_url: str | None = _text(
+        "URL of a collector of OpenLineage events; none: no events", also="OPENLINEAGE_URL"
+    )
+    openlineage_endpoint: str = _text(
+        "Path of the collector that takes events", "api/v1/lineage", "OPENLINEAGE_ENDPOINT"
+    )
+    openlineage_namespace: str = _text(
+        "Namespace of the jobs in OpenLineage events", "default", "OPENLINEAGE_NAMESPACE"
+    )
+    openlineage_api_key: Secret | None = _secret("Key of the collector of OpenLineage events", "OPENLINEAGE_API_KEY")
+    openlineage_reads: bool = _setting("bool", "Send OpenLineage events of reads, too, not only of writes", True)
+    openlineage_queue: int = _number(
+        "Most OpenLineage events that wait to be sent; others are dropped", 1000, 1, 1_000_000
+    )
+    openlineage_timeout: timedelta = _setting(
+        "duration",
+        "Longest time of a request to the collector, and of waiting for it at the end",
+        timedelta(seconds=2),
+        minimum=0,
+        maximum=600,
+    )
     log_format: str = _text("Log format", "text", choices=("text", "json"))
     log_level: str = _text("Lowest level to log", "warning", choices=("debug", "info", "warning", "error"))
 

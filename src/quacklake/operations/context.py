@@ -32,6 +32,7 @@ from quacklake.format.options import EXPOSED, OptionRow, effective
 from quacklake.format.schema import TableSchema
 from quacklake.format.snapshots import Snapshot
 from quacklake.operations.conform import Match, match
+from quacklake.operations.lineage import Lineage
 from quacklake.operations.views import order_macros
 from quacklake.scan.remembered import Plans
 from quacklake.storage import Store
@@ -141,6 +142,8 @@ class LakeContext:
     """Options of this client that override those of the lake."""
     view_sessions: Any = None
     """The sessions that read views, made by the package that has them when they are needed."""
+    lineage: Lineage | None = None
+    """What tells a collector of reads and writes; None unless the settings name one."""
     audit: Any = None
     """The audit log, made by the package that has it when it is needed."""
     _matches: dict[tuple[pa.Schema, TableSchema, bool], list[Match]] = field(default_factory=dict)

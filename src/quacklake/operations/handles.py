@@ -112,6 +112,8 @@ class LakeHandle(Handle):
             self.context.view_sessions.close()
         self.context.engine.close()
         self.context.catalog.close()
+        if self.context.lineage is not None:
+            self.context.lineage.close()
 
     def __enter__(self) -> Self:
         return self
@@ -233,6 +235,8 @@ class LakeHandle(Handle):
         snapshot = tx.committed
         if snapshot is None:
             return
+        if self.context.lineage is not None:
+            self.context.lineage.committed(tx)
         try:
             followed = self.context.tables.tagged(snapshot, MATERIALIZED_VIEW)
         except Exception as error:  # the commit is made, whatever happens here

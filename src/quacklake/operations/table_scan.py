@@ -144,6 +144,9 @@ class TableScan(Frame):
     def scan(self, batch_rows: int | None = None) -> RunningScan:
         """Start a scan that can be cancelled."""
         context = self._handle.context
+        if context.lineage is not None:
+            view = self._handle.view()
+            context.lineage.read(view, view.find_table(self._ref.schema, self._ref.name))
         with context.reading():
             return context.engine.scan(
                 self._planned(),

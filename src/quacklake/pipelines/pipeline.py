@@ -21,6 +21,7 @@ from quacklake.maintenance.scheduler import hold
 from quacklake.pipelines.barrier import Barrier
 from quacklake.pipelines.checkpoints import Checkpoints, Claim, Manifest, manifest_view
 from quacklake.pipelines.definition import SPARK, PipelineDefinition, check_secrets
+from quacklake.pipelines.lineage import told
 from quacklake.pipelines.local import LocalRun, needs_state
 from quacklake.pipelines.reports import BatchReport, Lag, RunReport
 from quacklake.pipelines.sinks import Sinks, open_source
@@ -142,7 +143,7 @@ class Pipeline:
         """
         began, attempt = time.monotonic(), 0
         self.report = RunReport()
-        with self._lease() as lost, self._noted():
+        with self._lease() as lost, self._noted(), told(self.lake, self.definition):
             while True:
                 try:
                     self._run_once(lost, until_caught_up, on_batch, restart=restart and not attempt, accept=accept)

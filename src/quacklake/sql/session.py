@@ -431,7 +431,10 @@ class Session:
 
     def plan(self, scan: Scan) -> ScanPlan:
         """Return the scan plan of a scan."""
-        return scan.tx.plan(scan.table, scan.predicate, max_files=scan.attached.context.config.plan_max_files)
+        context = scan.attached.context
+        if context.lineage is not None:
+            context.lineage.read(scan.tx, scan.table)
+        return scan.tx.plan(scan.table, scan.predicate, max_files=context.config.plan_max_files)
 
     def foreign(self, names: Sequence[str]) -> Any:
         """Return the rows of a relation that belongs neither to a lake nor to DuckDB, or None."""

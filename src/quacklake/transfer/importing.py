@@ -93,7 +93,7 @@ def import_from(
 
 @dataclass(frozen=True)
 class _State:
-    """How far the import of a table is: the table in the lake, the version of its source, and the units done."""
+    """The progress of the import of a table: the table in the lake, the version of its source, and the units done."""
 
     table: str
     digest: str

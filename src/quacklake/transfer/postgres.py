@@ -247,7 +247,7 @@ def _decimal(fact: Any) -> str | None:
 
 
 class _Stream(io.RawIOBase):
-    """What a COPY sends, as a file."""
+    """The answer of a COPY, as a file."""
 
     def __init__(self, blocks: Iterable[Any]) -> None:
         self._blocks = iter(blocks)

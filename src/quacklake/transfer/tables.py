@@ -1,4 +1,4 @@
-"""What an import reads: the tables of a source as data, in units that come back the same after an interruption."""
+"""The tables of a source as data, in units that come back the same after an interruption."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class SourceTable:
 
     @property
     def digest(self) -> str:
-        """What tells these rows from those that the source has at another time."""
+        """A text that rows of another time do not have."""
         known = hashlib.sha256(self.version.encode())
         for unit in self.units:
             known.update(f"\0{unit.name}".encode())

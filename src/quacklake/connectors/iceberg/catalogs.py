@@ -44,7 +44,7 @@ _ARN = re.compile(r"arn:aws[\w-]*:glue:([\w-]+):(\d*)(?::.*)?")
 
 
 class Place(Protocol):
-    """Where an Iceberg table is."""
+    """The place of an Iceberg table."""
 
     def load(self) -> Table:
         """Return the table as it is now."""
