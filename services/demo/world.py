@@ -167,7 +167,7 @@ class World:
 
     def _database(self) -> str:
         try:
-            self.postgres = self._stack.enter_context(PostgresServer(self.folder / "postgres"))
+            self.postgres = self._stack.enter_context(PostgresServer())
         except Unavailable as error:
             self.left_out.append(f"PostgreSQL ({error}). The catalog is a file, which stock DuckDB does not read")
             return f"sqlite:///{self.folder}/lakes.db"

@@ -126,10 +126,13 @@ def _interrupted() -> int:
 
 
 class _WithoutPandas(MetaPathFinder):
-    """Hides pandas, which Arrow and DuckDB load only to rule out a pandas frame: a quarter of a command's time."""
+    """Hides pandas, which Arrow and DuckDB load only to rule out a pandas frame: a quarter of a command's time.
+
+    Spark needs it where executors write files with Arrow.
+    """
 
     def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
-        if fullname == "pandas":
+        if fullname == "pandas" and "pyspark" not in sys.modules:
             raise ModuleNotFoundError("no command needs pandas", name="pandas")
 
 
