@@ -16,10 +16,14 @@ import quacklake
 from quacklake.connectors.nats.connection import NatsConnection
 from quacklake.lake import Lake
 from quacklake.pipelines.definitions import Definitions
+from quacklake.service.app import create_app
+from quacklake.service.identity import TokenGate
+from quacklake.service.serving import BackgroundService
+from quacklake.service.settings import ServiceSettings
 from services import NatsServer
 from services.browser import Browser, find_browser
 from tests.service.pages import Page
-from tests.service.serving import Served, served
+from tests.service.serving import TOKENS, Served, served
 from tests.service.test_pages import HOSTILE, clean, picture
 
 pytestmark = pytest.mark.skipif(
@@ -262,3 +266,36 @@ def test_a_lake_without_pipelines_says_how_to_make_one(browser: Browser, tmp_pat
         page.see(".empty", "quacklake pipeline apply")
         clean(page)
         browser.call("Page.navigate", url="about:blank")
+
+
+def test_the_page_finds_its_service_and_the_pipeline_again(
+    browser: Browser, tmp_path: Path, nats_server: NatsServer
+) -> None:
+    url, stream = f"sqlite:///{tmp_path}/lake.db", f"again_{secrets.token_hex(3)}"
+
+    def start(port: int) -> BackgroundService:
+        lake = quacklake.connect(url, tmp_path / "data", create=True)
+        if not port:
+            Definitions(lake).apply(definition(nats_server.url, stream, tmp_path))
+        settings = ServiceSettings(port=port, shutdown_seconds=2)
+        return BackgroundService(create_app(TokenGate(lake, TOKENS), settings), settings)
+
+    with NatsConnection(nats_server.url) as nats:
+        nats.jetstream(f"STREAM.CREATE.{stream}", {"name": stream, "subjects": [f"{stream}.>"], "storage": "memory"})
+        with start(0) as address:
+            page = Page(browser, address)
+            page.enter("admin-token", "streams")
+            page.click(".start")
+            page.see(".pipeline .state", "Running")
+            nats.publish([(f"{stream}.a", order(1), None)])
+            page.see(".figure", "1of the stream")
+        page.see(".live.lost", "Reconnecting")
+        nats.publish([(f"{stream}.a", order(2), None)])
+        with start(int(address.rpartition(":")[2])):
+            page.see(".live.live")
+            page.see(".pipeline .state", "Stopped")
+            page.see(".figure", "the first for")
+            page.click(".start")
+            page.see(".figure", "2of the stream")
+            page.gone(".failure")
+            browser.call("Page.navigate", url="about:blank")
