@@ -32,6 +32,8 @@ EVENTS = 50_000
 _SECONDS = 20.0
 """Seconds in which the simulator publishes its blocks."""
 _PATIENCE = 600.0
+_STARTS = 4
+"""The starts of the driver that nobody asked for, after which something is wrong."""
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -43,9 +45,9 @@ def main(words: Sequence[str] | None = None) -> int:
     given = parser.parse_args(words)
     if given.events <= 0:
         return short()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # what was started ends with us
     stage = Stage(Console())
     with own_settings(), tempfile.TemporaryDirectory(prefix="quacklake-demo-", ignore_cleanup_errors=True) as folder:
-        Path(folder).chmod(0o755)  # PostgreSQL may run as a user of its own
         return whole(stage, Path(folder), given.events, stays=given.stay, port=given.port)
 
 
@@ -102,12 +104,12 @@ def _sensors(stage: Stage, world: World) -> None:
 def _kill(stage: Stage, world: World, events: int) -> None:
     stage.step("Kill the driver in the middle")
     until = time.monotonic() + _PATIENCE
-    while world.position() < events // 2:
-        if world.position():
+    while (before := world.position()) < events // 2:
+        if before:
             world.publisher.go_on()
         _check(world, until)
         time.sleep(0.1)
-    before = world.position()
+    world.publisher.go_on()
     world.breaker.strike(DRIVER)
     stage.say(f"kill -9: the driver is gone, with {before:,} of {events:,} messages confirmed. Another one goes on.")
 
@@ -123,6 +125,9 @@ def _wait(world: World, events: int) -> None:
 def _check(world: World, until: float) -> None:
     if world.publisher.error is not None:
         raise world.publisher.error
+    failed = world.driver.starts - sum(blow.struck for blow in world.breaker.blows()) > _STARTS
+    if failed:
+        raise QuacklakeError(f"the driver of the pipeline fails: {world.driver.said()}")
     if time.monotonic() > until:
         raise QuacklakeError(
             f"the pipeline did not come to its end within {_PATIENCE:.0f} seconds: {world.driver.said()}"

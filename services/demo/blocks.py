@@ -118,7 +118,7 @@ def prepare(lake: Lake, server: str, folder: Path, *, spark: bool) -> None:
             "dead_letters": LETTERS,
             "every": "1 second",
             "lease": "3 seconds",
-            "restart": {"attempts": 1000, "backoff": "200 ms", "longest": "2 seconds"},
+            "restart": {"attempts": 60, "backoff": "200 ms", "longest": "2 seconds"},
         }
     )
 
@@ -202,9 +202,12 @@ _SLOWLY = 10
 def _messages() -> Iterator[tuple[str, bytes]]:
     """Yield subjects and bodies without end: transactions of two networks, and now and then something that is none."""
     number = 0
-    for seed in itertools.count(1):
-        networks = [Simulation(seed=seed, transactions=50, start=1_700_000_000 + seed * 4_000)]
-        networks.append(Simulation(seed=-seed, network="Ethereum", transactions=30, start=1_700_000_000 + seed * 4_000))
+    for turn in itertools.count(1):
+        start = 1_700_000_000 + turn * 4_000
+        networks = (
+            Simulation(seed=10 * turn, transactions=50, start=start),
+            Simulation(seed=10 * turn + 5, network="Ethereum", transactions=30, start=start),
+        )
         streams = [[(each.subject, body) for body in each.messages(50)] for each in networks]
         for subject, body in itertools.chain.from_iterable(streams):
             number += 1

@@ -10,6 +10,8 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
+from services.process import end_with_parent
+
 __all__ = ["Driver"]
 
 _AGAIN = 0.3
@@ -79,6 +81,7 @@ class Driver:
                     stdout=log,
                     stderr=log,
                     start_new_session=True,
+                    preexec_fn=end_with_parent(signal.SIGKILL),
                 )
             self.starts += 1
             self._process.wait()

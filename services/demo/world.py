@@ -38,9 +38,9 @@ _FRESH = 1.0
 """Seconds for which counts are kept."""
 DRIVER, NATS, CATALOG = "driver", "nats", "catalog"
 _BLOWS = (
-    Blow(DRIVER, "The driver", "kill -9 the process that runs the pipeline. Another one goes on from its checkpoint"),
-    Blow(NATS, "The NATS server", "kill -9 the server of the stream. It starts again with its files"),
-    Blow(CATALOG, "The catalog", "end every connection to the database of the metadata, in the middle of anything"),
+    Blow(DRIVER, "The driver", "The process that runs the pipeline ends at once. Another goes on from its checkpoint."),
+    Blow(NATS, "The NATS server", "The server of the stream ends at once, and starts again with its files."),
+    Blow(CATALOG, "The catalog", "Every connection to the database of the metadata ends, in the middle of anything."),
 )
 
 
@@ -167,7 +167,7 @@ class World:
 
     def _database(self) -> str:
         try:
-            self.postgres = self._stack.enter_context(PostgresServer(self.folder / "postgres"))
+            self.postgres = self._stack.enter_context(PostgresServer())
         except Unavailable as error:
             self.left_out.append(f"PostgreSQL ({error}). The catalog is a file, which stock DuckDB does not read")
             return f"sqlite:///{self.folder}/lakes.db"

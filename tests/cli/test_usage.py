@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -162,3 +163,13 @@ def test_a_misspelt_variable_is_told(run: Run, lake: Path, monkeypatch: pytest.M
         '  hint: did you mean "QUACKLAKE_DATA_PATH"?\n'
     )
     assert json.loads(run("tables", "--output", "json").err)["code"] == "warning"
+
+
+def test_commands_do_without_pandas_until_spark_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    from quacklake.cli.app import _WithoutPandas
+
+    monkeypatch.delitem(sys.modules, "pyspark", raising=False)
+    with pytest.raises(ModuleNotFoundError):
+        _WithoutPandas().find_spec("pandas")
+    monkeypatch.setitem(sys.modules, "pyspark", sys)
+    assert _WithoutPandas().find_spec("pandas") is None, "another finder may find it"

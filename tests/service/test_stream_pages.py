@@ -16,10 +16,14 @@ import quacklake
 from quacklake.connectors.nats.connection import NatsConnection
 from quacklake.lake import Lake
 from quacklake.pipelines.definitions import Definitions
+from quacklake.service.app import create_app
+from quacklake.service.identity import TokenGate
+from quacklake.service.serving import BackgroundService
+from quacklake.service.settings import ServiceSettings
 from services import NatsServer
 from services.browser import Browser, find_browser
 from tests.service.pages import Page
-from tests.service.serving import Served, served
+from tests.service.serving import TOKENS, Served, served
 from tests.service.test_pages import HOSTILE, clean, picture
 
 pytestmark = pytest.mark.skipif(
@@ -77,7 +81,12 @@ def flow(tmp_path_factory: pytest.TempPathFactory, nats_server: NatsServer) -> I
     stream = f"orders_{secrets.token_hex(3)}"
     with NatsConnection(nats_server.url) as nats:
         nats.jetstream(f"STREAM.CREATE.{stream}", {"name": stream, "subjects": [f"{stream}.>"], "storage": "memory"})
-        Definitions(lake).apply(definition(nats_server.url, stream, folder))
+        definitions = Definitions(lake)
+        definitions.apply(definition(nats_server.url, stream, folder))
+        bodies = [order(number, 30.0 * (number % 20)) for number in range(200)]
+        bodies += [b"no order", HOSTILE.encode(), b"\xff\x00", b"again"]
+        nats.publish([(f"{stream}.eu", body, None) for body in bodies])
+        definitions.pipeline(NAME).run(until_caught_up=True)
         with served(lake, poll_seconds=0.1) as found:
             yield Flow(found, nats, stream)
 
@@ -97,21 +106,21 @@ def test_a_pipeline_is_started_watched_and_stopped_from_its_page(page: Page, flo
     page.enter("admin-token", "streams")
     page.see(".pipeline .state", "Stopped")
     page.see(".flow .source", flow.stream)
-    assert len(page.texts(".flow .sink")) == 2 and page.texts(".flow .letters .note") == ["0 dead letters"]
+    assert len(page.texts(".flow .sink")) == 2 and page.texts(".flow .letters .note") == ["4 dead letters"]
     page.click(".start")
     page.see(".pipeline .state", "Running")
-    for number in range(12):
+    for number in range(10, 20):
         flow.publish(*(order(20 * number + each, 30.0 * each) for each in range(20)))
         end = time.monotonic() + 30
         while flow.describe()["lag"] != 0:  # so that each is a batch of its own
             assert time.monotonic() < end
     page.wait("document.querySelectorAll('.durations i').length >= 3")
-    page.see(".figure", "240of the stream")
+    page.see(".figure", "404of the stream")
     page.see(".figure", "caught up")
     assert page.figure("Behind") == "0"
-    assert flow.served.lake.sql("SELECT count(*), count(DISTINCT id) FROM orders").fetchone() == (240, 240)
-    flow.publish(b"no order", HOSTILE.encode(), b"\xff\x00")
-    page.see(".flow .letters", "3 dead letters")
+    assert flow.served.lake.sql("SELECT count(*), count(DISTINCT id) FROM orders").fetchone() == (400, 400)
+    flow.publish(b"another")
+    page.see(".flow .letters", "5 dead letters")
     clean(page)
     picture(page, "streams", tmp_path)
     page.browser.size(360, 740)
@@ -149,8 +158,10 @@ def test_a_reader_sees_streams_and_letters_but_no_buttons(page: Page, flow: Flow
 def test_an_admin_replays_a_dead_letter_after_a_question(page: Page, flow: Flow, tmp_path: Path) -> None:
     before = flow.describe()
     page.enter("admin-token", f"streams/{NAME}")
-    page.see(".letters li input")
-    page.run("document.querySelector('.letters li input').click()")
+    page.see(".letters li", "again")
+    page.run(
+        "[...document.querySelectorAll('.letters li')].find(each => each.textContent.includes('again')).querySelector('input').click()"
+    )
     page.click(".replay:not(:disabled)")
     page.see("dialog", "Replay 1 dead letter")
     clean(page)
@@ -164,7 +175,7 @@ def test_an_admin_replays_a_dead_letter_after_a_question(page: Page, flow: Flow,
     page.wait(f"document.querySelectorAll('.letters li').length === {before['letters'] - 1}")
     last = flow.nats.jetstream(f"STREAM.INFO.{flow.stream}")["state"]["last_seq"]
     [part] = flow.nats.read_range(flow.stream, last, last + 1)
-    assert part.data.to_pylist() == [b"no order"]
+    assert part.data.to_pylist() == [b"again"]
     assert flow.describe()["lag"] == before["lag"] + 1
 
 
@@ -255,3 +266,36 @@ def test_a_lake_without_pipelines_says_how_to_make_one(browser: Browser, tmp_pat
         page.see(".empty", "quacklake pipeline apply")
         clean(page)
         browser.call("Page.navigate", url="about:blank")
+
+
+def test_the_page_finds_its_service_and_the_pipeline_again(
+    browser: Browser, tmp_path: Path, nats_server: NatsServer
+) -> None:
+    url, stream = f"sqlite:///{tmp_path}/lake.db", f"again_{secrets.token_hex(3)}"
+
+    def start(port: int) -> BackgroundService:
+        lake = quacklake.connect(url, tmp_path / "data", create=True)
+        if not port:
+            Definitions(lake).apply(definition(nats_server.url, stream, tmp_path))
+        settings = ServiceSettings(port=port, shutdown_seconds=2)
+        return BackgroundService(create_app(TokenGate(lake, TOKENS), settings), settings)
+
+    with NatsConnection(nats_server.url) as nats:
+        nats.jetstream(f"STREAM.CREATE.{stream}", {"name": stream, "subjects": [f"{stream}.>"], "storage": "memory"})
+        with start(0) as address:
+            page = Page(browser, address)
+            page.enter("admin-token", "streams")
+            page.click(".start")
+            page.see(".pipeline .state", "Running")
+            nats.publish([(f"{stream}.a", order(1), None)])
+            page.see(".figure", "1of the stream")
+        page.see(".live.lost", "Reconnecting")
+        nats.publish([(f"{stream}.a", order(2), None)])
+        with start(int(address.rpartition(":")[2])):
+            page.see(".live.live")
+            page.see(".pipeline .state", "Stopped")
+            page.see(".figure", "the first for")
+            page.click(".start")
+            page.see(".figure", "2of the stream")
+            page.gone(".failure")
+            browser.call("Page.navigate", url="about:blank")

@@ -6,7 +6,7 @@ import { ask, get } from "./api.ts";
 import { count, counted } from "./format.ts";
 import { useLoad, useNewest, useNow, useSession } from "./hooks.ts";
 import "./streams.css";
-import { Card, Failure, Figure, sentence, Waiting } from "./ui.tsx";
+import { Card, Failure, Figure, Waiting } from "./ui.tsx";
 
 interface Chaos {
   blows: { id: string; title: string; about: string; struck: number }[];
@@ -44,7 +44,7 @@ export function ChaosPage() {
           <div class="blows">
             {chaos.blows.map((blow) => (
               <Card key={blow.id} title={blow.title} class="blow" aside={blow.struck > 0 && <span class="dim">{counted(blow.struck, "time")}</span>}>
-                <p>{sentence(blow.about)}</p>
+                <p>{blow.about}</p>
                 {facts.role === "admin" && (
                   <button type="button" data-blow={blow.id} disabled={busy !== null} onClick={() => strike(blow.id)}>
                     Break it

@@ -145,13 +145,13 @@ def unneeded(words: Sequence[str]) -> frozenset[str]:
 
 
 class _Without(MetaPathFinder):
-    """Hides packages from this process."""
+    """Hides packages from this process, unless it uses Spark, whose executors write files with Arrow and pandas."""
 
     def __init__(self, names: frozenset[str]) -> None:
         self._names = names
 
     def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
-        if fullname in self._names:
+        if fullname in self._names and "pyspark" not in sys.modules:
             raise ModuleNotFoundError(f"this command does not need {fullname}", name=fullname)
 
 

@@ -130,6 +130,14 @@ def hide_virtual(node: Node, scans: Mapping[str, tuple[str, ...]]) -> None:
             pending += [value for value in item.values() if isinstance(value, dict | list)]
 
 
+def planned(scan: Scan) -> ScanPlan:
+    """Return the scan plan of a scan, and tell of it."""
+    context = scan.attached.context
+    if context.lineage is not None:
+        context.lineage.read(scan.tx, scan.table)
+    return scan.tx.plan(scan.table, scan.predicate, max_files=context.config.plan_max_files)
+
+
 @dataclass
 class Footers:
     """Lets DuckDB cache the footers of a limited number of files. They take more memory than DuckDB counts."""

@@ -27,7 +27,7 @@ from quacklake.sql.failures import Shown, in_own_words, translated
 from quacklake.sql.guard import Guard
 from quacklake.sql.result import Result, exportable
 from quacklake.sql.running import Running, TimeBudget
-from quacklake.sql.scans import Footers, Scan
+from quacklake.sql.scans import Footers, Scan, planned
 from quacklake.sql.session_transaction import SessionTransaction
 from quacklake.sql.timetravel import with_at
 from quacklake.sql.tree import Node
@@ -431,10 +431,7 @@ class Session:
 
     def plan(self, scan: Scan) -> ScanPlan:
         """Return the scan plan of a scan."""
-        context = scan.attached.context
-        if context.lineage is not None:
-            context.lineage.read(scan.tx, scan.table)
-        return scan.tx.plan(scan.table, scan.predicate, max_files=context.config.plan_max_files)
+        return planned(scan)
 
     def foreign(self, names: Sequence[str]) -> Any:
         """Return the rows of a relation that belongs neither to a lake nor to DuckDB, or None."""
