@@ -69,13 +69,13 @@ function TruePage({ name, route }: { name: string; route: Route }) {
               Restore #{at}
             </button>
           )}
-          {at === null && previous !== undefined && who.role === "admin" && (
-            <button type="button" class="undo" onClick={() => setWork({ ...restoring(name, previous), title: `Undo snapshot ${last} of ${name}` })}>
-              Undo #{last}…
+          {at === null && who.role === "admin" && (
+            <button type="button" class="undo" disabled={previous === undefined} onClick={() => setWork({ ...restoring(name, previous!), title: `Undo snapshot ${last} of ${name}` })}>
+              Undo…
             </button>
           )}
-          {last > 0 && who.role === "admin" && (
-            <button type="button" class="set-tag" onClick={() => setTagging(at ?? last)}>
+          {who.role === "admin" && (
+            <button type="button" class="set-tag" disabled={last === 0} onClick={() => setTagging(at ?? last)}>
               Tag…
             </button>
           )}
