@@ -133,6 +133,7 @@ EXAMPLES = (
     _api("describe_snapshot", "/snapshots/2"),
     _api("snapshot_changes", "/snapshots/4/changes"),
     _api("compare_snapshots", "/diff?from=1&to=4"),
+    _api("compare_rows", "/tables/products/diff?from=1"),
     _api("tag_snapshot", "/tags", {"name": "opening", "version": 2}),
     _api("list_tags", "/tags"),
     _api("untag_snapshot", "/tags/opening"),

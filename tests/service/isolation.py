@@ -89,6 +89,7 @@ HTTP: Mapping[str, Entry] = {
     "GET /api/v1/snapshots": _all(200),
     "GET /api/v1/snapshots/{id}": _all(200),
     "GET /api/v1/snapshots/{id}/changes": _all(200),
+    "GET /api/v1/tables/{table}/diff": _all(200, **{"from": 2}),
     "GET /api/v1/diff": _all(200, **{"from": 1, "to": 3}),
     "GET /api/v1/care": _admin(200),
     "GET /api/v1/tags": _admin(200),

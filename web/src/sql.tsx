@@ -13,6 +13,7 @@ import { tableOf } from "./lineage.ts";
 import { loadKnown } from "./names.ts";
 import { rowAddress } from "./packet.tsx";
 import { parametersFor, parametersOf } from "./params.ts";
+import { PlanDialog } from "./plan.tsx";
 import { routeTo, snapshotOf, type Route } from "./route.ts";
 import type { Row, RowSet } from "./rows.ts";
 import { keepPast, keepSheets, loadPast, loadSheets, nameOf, newSheet, opened, remembered, type Past, type Sheet } from "./sheets.ts";
@@ -41,7 +42,7 @@ async function loadNames(signal: AbortSignal): Promise<Record<string, Record<str
   const known = await loadKnown(signal);
   const schemas: Record<string, Record<string, string[]>> = {};
   for (const { schema, own } of [...known.tables, ...known.views]) (schemas[schema] ??= {})[own] = [];
-  const waiting = known.tables.slice(0, MOST_TABLES);
+  const waiting = known.tables.filter((each) => !each.name.includes("/")).slice(0, MOST_TABLES);
   const worker = async () => {
     for (let each = waiting.shift(); each !== undefined; each = waiting.shift()) {
       try {
@@ -63,6 +64,7 @@ export function SqlPage({ route }: { route: Route }) {
   const [outcomes, setOutcomes] = useState<Record<string, Outcome>>({});
   const [past, setPast] = useState<Past[]>(() => loadPast(facts.principal));
   const [showPast, setShowPast] = useState(false);
+  const [planned, setPlanned] = useState<Sheet | null>(null);
   const sheet = sheets.find((each) => each.id === chosen) ?? sheets[0]!;
   const outcome = outcomes[sheet.id];
 
@@ -181,11 +183,15 @@ export function SqlPage({ route }: { route: Route }) {
           )}
           <TimeTravel at={sheet.at} choose={(at) => change({ at })} />
           <span class="space" />
+          <button type="button" class="quiet plan" disabled={!sheet.sql.trim()} onClick={() => setPlanned(sheet)}>
+            <Icon name="tree" /> <span>Plan</span>
+          </button>
           <Share sheet={sheet} />
           <Download sheet={sheet} />
         </div>
       </div>
       <Result outcome={outcome} />
+      {planned && <PlanDialog statement={{ sql: planned.sql, parameters: parametersFor(parametersOf(planned.sql), planned.given), version: planned.at }} close={() => setPlanned(null)} />}
       {showPast && (
         <PastDialog
           past={past}

@@ -4,6 +4,7 @@ import { useMemo, useState } from "preact/hooks";
 
 import { ask, get, readRows, runSql, tablePath } from "./api.ts";
 import { Columns } from "./columns.tsx";
+import { Compare } from "./compare.tsx";
 import { Files } from "./files.tsx";
 import { bytes, count, quotedTable, splitName } from "./format.ts";
 import { Grid } from "./grid.tsx";
@@ -12,6 +13,7 @@ import { JobDialog, type Work } from "./jobs.tsx";
 import { rowAddress } from "./packet.tsx";
 import { routeTo, snapshotOf, type Route } from "./route.ts";
 import { SnapshotList } from "./snapshots.tsx";
+import { loadTags, TagDialog } from "./tags.tsx";
 import { Timeline } from "./timeline.tsx";
 import type { Snapshot, TableFacts } from "./types.ts";
 import { Empty, Failure, Figure, Icon, Tabs, Waiting } from "./ui.tsx";
@@ -23,10 +25,12 @@ const TABS = [
   { id: "preview", label: "Preview" },
   { id: "files", label: "Files" },
   { id: "history", label: "History" },
+  { id: "compare", label: "Compare" },
 ];
 
 export function TablePage({ name, view, route }: { name: string; view: boolean; route: Route }) {
-  return view ? <ViewPage name={name} /> : <TruePage name={name} route={route} />;
+  // no path of the API has a name with a slash in it, but SQL has
+  return view || name.includes("/") ? <ViewPage name={name} view={view} /> : <TruePage name={name} route={route} />;
 }
 
 function TruePage({ name, route }: { name: string; route: Route }) {
@@ -46,7 +50,10 @@ function TruePage({ name, route }: { name: string; route: Route }) {
   const facts = at === null ? now.data : then.data?.snapshot === at ? then.data : (then.data ?? now.data);
   const error = at === null ? now.error : then.error;
   const [work, setWork] = useState<Work | null>(null);
+  const [tagging, setTagging] = useState<number | null>(null);
+  const tags = useLoad(loadTags, [], newest);
   const [schema, own] = splitName(name);
+  const previous = snapshots.at(-2)?.snapshot_id;
 
   if (error && !facts) return <Failure error={error} again={at === null ? now.again : then.again} />;
   return (
@@ -63,6 +70,16 @@ function TruePage({ name, route }: { name: string; route: Route }) {
               Restore #{at}
             </button>
           )}
+          {at === null && who.role === "admin" && (
+            <button type="button" class="undo" disabled={previous === undefined} onClick={() => setWork({ ...restoring(name, previous!), title: `Undo snapshot ${last} of ${name}` })}>
+              Undo…
+            </button>
+          )}
+          {who.role === "admin" && (
+            <button type="button" class="set-tag" disabled={last === 0} onClick={() => setTagging(at ?? last)}>
+              Tag…
+            </button>
+          )}
           <a class="button" href={routeTo(["sql"], { q: `FROM ${quotedTable(name)} LIMIT 1000`, at })}>
             <Icon name="sql" /> Query
           </a>
@@ -77,7 +94,7 @@ function TruePage({ name, route }: { name: string; route: Route }) {
         {!!facts?.partitioned_by?.length && <Figure label="Partitioned by" value={<span class="code">{facts.partitioned_by.join(", ")}</span>} />}
         {!!facts?.sorted_by?.length && <Figure label="Sorted by" value={<span class="code">{facts.sorted_by.join(", ")}</span>} />}
       </dl>
-      {snapshots.length > 0 && <Timeline snapshots={snapshots} at={at} choose={(chosen) => go({ at: chosen })} />}
+      {snapshots.length > 0 && <Timeline snapshots={snapshots} at={at} tags={tags.data ?? []} choose={(chosen) => go({ at: chosen })} />}
       {history.error && !history.data && <Failure error={history.error} again={history.again} />}
       <Tabs label="Parts of the table" choices={TABS} chosen={tab} choose={(id) => go({ tab: id })} />
       <div id="tab-panel" role="tabpanel" aria-labelledby={`tab-${tab}`} class="panel">
@@ -86,8 +103,10 @@ function TruePage({ name, route }: { name: string; route: Route }) {
         {facts && tab === "preview" && <Preview name={name} facts={facts} />}
         {facts && tab === "files" && <Files name={name} facts={facts} />}
         {facts && tab === "history" && <SnapshotList snapshots={snapshots.toReversed()} chosen={at ?? last} choose={(chosen) => go({ at: chosen === last ? null : chosen })} />}
+        {facts && tab === "compare" && snapshots.length > 0 && <Compare name={name} snapshots={snapshots} at={at} />}
       </div>
       {work && <JobDialog work={work} close={() => setWork(null)} done={() => go({ at: null })} />}
+      {tagging !== null && <TagDialog snapshot={tagging} close={() => setTagging(null)} done={tags.again} />}
     </article>
   );
 }
@@ -129,7 +148,7 @@ function Preview({ name, facts }: { name: string; facts: TableFacts }) {
   );
 }
 
-function ViewPage({ name }: { name: string }) {
+function ViewPage({ name, view }: { name: string; view: boolean }) {
   const newest = useNewest();
   const [schema, own] = splitName(name);
   const rows = useLoad((signal) => runSql({ sql: `FROM ${quotedTable(name)} LIMIT ${PREVIEW}` }, { signal }), [name], newest);
@@ -140,7 +159,7 @@ function ViewPage({ name }: { name: string }) {
           <a href={routeTo(["tables"])}>Tables</a> <span class="dim">/ {schema}</span>
         </p>
         <h1>
-          {own} <span class="tag">view</span>
+          {own} {view && <span class="tag">view</span>}
         </h1>
         <div class="actions">
           <a class="button" href={routeTo(["sql"], { q: `FROM ${quotedTable(name)} LIMIT 1000` })}>

@@ -3,12 +3,13 @@
 import { ago, moment, parseTime } from "./format.ts";
 import { useNow } from "./hooks.ts";
 import { kindOf, KINDS, told } from "./history.ts";
+import type { Tag } from "./tags.tsx";
 import type { Snapshot } from "./types.ts";
 
 const MOST_POINTS = 400;
 
 /** The snapshots come oldest first; `at` is the chosen one. */
-export function Timeline({ snapshots, at, choose }: { snapshots: readonly Snapshot[]; at: number | null; choose: (at: number | null) => void }) {
+export function Timeline({ snapshots, at, tags, choose }: { snapshots: readonly Snapshot[]; at: number | null; tags: readonly Tag[]; choose: (at: number | null) => void }) {
   const now = useNow();
   const last = snapshots.length - 1;
   const found = at === null ? last : snapshots.findLastIndex((each) => each.snapshot_id <= at);
@@ -42,6 +43,13 @@ export function Timeline({ snapshots, at, choose }: { snapshots: readonly Snapsh
       <div class="told">
         <span class={`kind ${kindOf(shown.changes)}`}>{KINDS[kindOf(shown.changes)]}</span>
         <strong>#{shown.snapshot_id}</strong>
+        {tags
+          .filter((each) => each.snapshot === shown.snapshot_id)
+          .map((each) => (
+            <span key={each.tag} class="tag named">
+              {each.tag}
+            </span>
+          ))}
         <span class="what">{told(shown)}</span>
         <span class="dim">
           {shown.author ? `${shown.author}, ` : ""}

@@ -11,6 +11,7 @@ import { compareColumns, kindOf } from "../src/history.ts";
 import { tableOf } from "../src/lineage.ts";
 import { perMinute } from "../src/minutes.ts";
 import { parametersFor, parametersOf, valueOf } from "../src/params.ts";
+import { isOne, readsOf, stepsOf } from "../src/plan.ts";
 import { parseRoute, routeTo, snapshotOf } from "../src/route.ts";
 import { parseRow, RowSet } from "../src/rows.ts";
 import { HIGHEST, pageHeight, ROW, scrolledTo } from "../src/scrolling.ts";
@@ -269,4 +270,14 @@ test("amounts keep their digits, and filters ask for what they say", () => {
   const query = asked(filter);
   assert.deepEqual([query["networks"], query["subnets"], query["status"], query["transaction_types"], query["version"]], ["Avalanche", "Fuji", "failed", null, 3]);
   assert.equal(asked(filterOf({ kind: "nonsense" }, null))["status"], null);
+});
+
+test("a plan is read with its files, and only one statement has one", () => {
+  const lines = "Total Files Read: 4 of lakes\nlake.a.b at snapshot 29: 22 files, 18 pruned, 4 read, 1 deletes and 3 rows in the catalog\n";
+  assert.deepEqual(readsOf(lines), [{ table: "lake.a.b", files: 22, pruned: 18, read: 4, deletes: 1, inlined: 3 }]);
+  const [step] = stepsOf('[{"name": "A", "children": [{"name": "B"}], "extra_info": {"Estimated Cardinality": "7", "P": ["x", "y"]}}]');
+  assert.deepEqual([step?.name, step?.rows, step?.facts, step?.children[0]?.rows], ["A", 7, [["P", "x, y"]], null]);
+  assert.deepEqual(stepsOf("no plan"), []);
+  assert.ok(isOne("SELECT ';' -- ; \n ; ") && isOne('SELECT 1 AS ";" /* ; */') && isOne("SELECT $a$ ; $a$"));
+  assert.ok(!isOne("SELECT 1; DELETE FROM t") && !isOne("SELECT 'it''s'; DROP TABLE t"));
 });

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from quacklake.service.identity import Identity
     from quacklake.service.state import Service
 
-__all__ = ["before", "difference"]
+__all__ = ["before", "columns_changed", "difference"]
 
 
 def difference(service: Service, identity: Identity, first: int, last: int) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def _table(
         return {"table": _name(before), "change": "dropped", "columns": [], "rows": None}
     if before is None:
         return {"table": _name(after), "change": "created", "columns": [], "rows": rows}
-    columns = _columns(before, after, defaults=defaults)
+    columns = columns_changed(before, after, defaults=defaults)
     renamed = _name(before) if _name(before) != _name(after) else None
     if not columns and renamed is None and rows == _NOTHING:
         return None
@@ -88,7 +88,13 @@ def _name(table: TableInfo) -> str:
     return f"{table.schema_name}.{table.name}"
 
 
-def _columns(before: TableInfo, after: TableInfo, *, defaults: bool) -> list[dict[str, Any]]:
+def columns_changed(before: TableInfo | None, after: TableInfo, *, defaults: bool) -> list[dict[str, Any]]:
+    """Return the columns of a table that were added, altered and dropped; of a new table, nothing.
+
+    Without ``defaults``, nothing is told of those.
+    """
+    if before is None:
+        return []
     old = {column.id: column for column in before.schema.columns}
     new = {column.id: column for column in after.schema.columns}
     found: list[dict[str, Any]] = []

@@ -9,10 +9,11 @@ from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from quacklake.service.differences import before, difference
-from quacklake.service.facts import FACTS, answer_facts, whole_lake
+from quacklake.service.facts import FACTS, LIMIT, answer_facts, page_size, whole_lake
 from quacklake.service.identity import Identity, Role
+from quacklake.service.row_differences import row_differences
 from quacklake.service.state import service_of
-from quacklake.service.values import LARGEST, LakeName
+from quacklake.service.values import LARGEST, LakeName, TableName
 
 router = APIRouter(tags=["snapshots"])
 
@@ -48,6 +49,29 @@ async def compare_snapshots(
 
     def facts(identity: Identity, _: Any, newest: int) -> dict[str, Any]:
         return difference(service_of(request), identity, from_, newest)
+
+    return await answer_facts(request, facts, to)
+
+
+@router.get("/tables/{table}/diff", summary="Compare a table with itself", operation_id="compare_rows", responses=FACTS)
+async def compare_rows(
+    request: Request,
+    table: TableName,
+    from_: Annotated[int, Query(alias="from", ge=0, le=LARGEST, description="The earlier snapshot.")],
+    to: Annotated[int | None, Query(ge=0, le=LARGEST, description="The later snapshot (the newest).")] = None,
+    limit: LIMIT = None,
+    after: Annotated[int, Query(ge=0, le=LARGEST, description="`next` of the page before.")] = 0,
+    lake: LakeName = None,
+) -> Response:
+    """Return the columns and rows of a table that differ between two snapshots, and how many there are of each kind.
+
+    A row is known by `key`, the primary key, or by its row id in a table without one. One that was changed several
+    times is told once, as it was `before` and as it is `after`. Values are texts.
+    """
+
+    def facts(identity: Identity, _: Any, newest: int) -> dict[str, Any]:
+        service = service_of(request)
+        return row_differences(service, identity, table, from_, newest, after, page_size(service, limit))
 
     return await answer_facts(request, facts, to)
 
