@@ -25,6 +25,7 @@ from quacklake.sql.scans import (
     has_filters,
     hide_virtual,
     is_steady,
+    planned,
     scan_filters,
     settle,
     virtual_names,
@@ -346,7 +347,7 @@ class Binder:
         if empty:
             connection.execute(f"CREATE TEMP TABLE {scan.name} ({scan.columns()})")
             return
-        scan.plan = self.session.plan(scan)
+        scan.plan = planned(scan)
         columns = scan.virtual or None
         query = scan.attached.context.engine.bind(
             connection, scan.plan, rows=scan.rows, columns=columns, prefix=scan.name, guarded=self.guarded

@@ -27,7 +27,7 @@ from quacklake.sql.failures import Shown, in_own_words, translated
 from quacklake.sql.guard import Guard
 from quacklake.sql.result import Result, exportable
 from quacklake.sql.running import Running, TimeBudget
-from quacklake.sql.scans import Footers, Scan, planned
+from quacklake.sql.scans import Footers
 from quacklake.sql.session_transaction import SessionTransaction
 from quacklake.sql.timetravel import with_at
 from quacklake.sql.tree import Node
@@ -35,7 +35,6 @@ from quacklake.sql.words import Cursor, numbered, split, supplied
 
 if TYPE_CHECKING:
     from quacklake.operations.handles import Handle, HasHandle
-    from quacklake.scan import ScanPlan
     from quacklake.sql.in_place import Title
     from quacklake.transaction import Transaction
 
@@ -428,10 +427,6 @@ class Session:
     def write(self, attached: Attached, work: Callable[[Transaction], T]) -> T:
         """Change a lake, either in the open transaction or as one snapshot that is retried after a conflict."""
         return self.work.write(attached, work)
-
-    def plan(self, scan: Scan) -> ScanPlan:
-        """Return the scan plan of a scan."""
-        return planned(scan)
 
     def foreign(self, names: Sequence[str]) -> Any:
         """Return the rows of a relation that belongs neither to a lake nor to DuckDB, or None."""
