@@ -143,7 +143,7 @@ class LakeContext:
     view_sessions: Any = None
     """The sessions that read views, made by the package that has them when they are needed."""
     lineage: Lineage | None = None
-    """What tells a collector of reads and writes; None unless the settings name one."""
+    """The teller of reads and writes to a collector; None unless the settings name one."""
     audit: Any = None
     """The audit log, made by the package that has it when it is needed."""
     _matches: dict[tuple[pa.Schema, TableSchema, bool], list[Match]] = field(default_factory=dict)
