@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from traceback import walk_tb
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import duckdb
 import pyarrow as pa
@@ -32,12 +32,14 @@ from quacklake.format.options import EXPOSED, OptionRow, effective
 from quacklake.format.schema import TableSchema
 from quacklake.format.snapshots import Snapshot
 from quacklake.operations.conform import Match, match
-from quacklake.operations.lineage import Lineage
 from quacklake.operations.views import order_macros
 from quacklake.scan.remembered import Plans
 from quacklake.storage import Store
 from quacklake.storage.failures import outage_of
 from quacklake.transaction import Retry, TableCache
+
+if TYPE_CHECKING:
+    from quacklake.operations.lineage import Lineage
 
 C = TypeVar("C", bound=type[Any])
 

@@ -20,8 +20,6 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any
 
-import urllib3
-
 from quacklake import forks, telemetry
 from quacklake.config import Config
 from quacklake.errors import ConfigError
@@ -176,6 +174,8 @@ class Lineage:
         self._queue.put_nowait(event)
 
     def _send_all(self) -> None:
+        import urllib3  # it takes a while to load, and few lakes have a collector
+
         headers = {"Content-Type": "application/json"}
         if self._key is not None:
             headers["Authorization"] = f"Bearer {self._key.reveal()}"

@@ -15,7 +15,6 @@ from quacklake.errors import ConfigError, NotFoundError, UnsupportedVersionError
 from quacklake.format.names import check_tenant_name
 from quacklake.operations.context import LakeContext, ScanGate
 from quacklake.operations.handles import LakeHandle
-from quacklake.operations.lineage import Lineage
 from quacklake.operations.stores import open_store, without_others
 from quacklake.scan.remembered import plans_of
 from quacklake.storage import Store
@@ -89,10 +88,12 @@ def open_lake(
         reuse=not metadata.encrypted,
     )
     writer = FileWriter(store, encrypted=metadata.encrypted)
-    lineage = None if config.openlineage_url is None else Lineage(config, str(metadata.url), metadata.tenant)
-    return LakeHandle(
-        LakeContext(metadata, store, engine, config, TableCache(metadata), writer, plans, lineage=lineage)
-    )
+    context = LakeContext(metadata, store, engine, config, TableCache(metadata), writer, plans)
+    if config.openlineage_url is not None:
+        from quacklake.operations.lineage import Lineage
+
+        context.lineage = Lineage(config, str(metadata.url), metadata.tenant)
+    return LakeHandle(context)
 
 
 def check_enabled(config: Config) -> None:
