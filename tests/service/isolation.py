@@ -45,6 +45,7 @@ def _writer(status: int, body: Any = None, **query: Any) -> Entry:
 
 
 _OPEN = Entry((200,) * 4, strangers=200)
+_ELSEWHERE = Entry((307,) * 4, strangers=307)
 #: What stands for the parts of paths; a route may name a place of its own after "#".
 PARTS = {
     "table": "people",
@@ -61,6 +62,8 @@ HTTP: Mapping[str, Entry] = {
     "GET /api/v1/openapi.json": _OPEN,
     "HEAD /api/v1/openapi.json": _OPEN,
     "GET /metrics": _admin(200),
+    # -- the dashboard, whose files are for everybody; any other address leads to its page
+    **{f"{method} {path}": _ELSEWHERE for method in ("GET", "HEAD") for path in ("/", "/ui", "/ui/{path:path}")},
     # -- the contents
     "GET /api/v1/lake": _all(200),
     "GET /api/v1/lakes": _all(200),
