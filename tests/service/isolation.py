@@ -45,6 +45,7 @@ def _writer(status: int, body: Any = None, **query: Any) -> Entry:
 
 
 _OPEN = Entry((200,) * 4, strangers=200)
+_ELSEWHERE = Entry((307,) * 4, strangers=307)
 #: What stands for the parts of paths; a route may name a place of its own after "#".
 PARTS = {
     "table": "people",
@@ -64,10 +65,7 @@ HTTP: Mapping[str, Entry] = {
     "HEAD /api/v1/openapi.json": _OPEN,
     "GET /metrics": _admin(200),
     # -- the dashboard is a page without facts, which asks the routes below
-    "GET /": Entry((307,) * 4, strangers=307),
-    "HEAD /": Entry((307,) * 4, strangers=307),
-    "GET /ui": Entry((307,) * 4, strangers=307),
-    "HEAD /ui": Entry((307,) * 4, strangers=307),
+    **{f"{method} {path}": _ELSEWHERE for method in ("GET", "HEAD") for path in ("/", "/ui")},
     "GET /ui/{path:path}": _OPEN,
     "HEAD /ui/{path:path}": _OPEN,
     # -- the contents

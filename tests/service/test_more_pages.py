@@ -88,10 +88,11 @@ def test_a_year_of_readings_is_zoomed_to_an_hour_and_every_reading_is_there(
 
 def test_charts_of_two_series_are_moved_by_keys_and_by_the_mouse(page: Page, tmp_path: Path) -> None:
     page.enter("reader-token", SILVER)
-    first, last, _ = drawn(page)
+    first, last, alone = drawn(page)
     page.click(".beside", "")
     page.see(".series-plot .u-legend", "/docks/b-dock.series")
-    drawn(page)
+    _, _, points = drawn(page)
+    assert points > 1.5 * alone, "both are drawn"
     page.choose("select[name=notes]", "main.notes")
     page.see(".notes li", "silver: Sensor cleaned")
     assert len(page.texts(".notes li")) == 4

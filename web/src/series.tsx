@@ -44,7 +44,8 @@ const CALM = 60;
 async function load(path: string, span: Span | null, width: number, columns: readonly string[], signal: AbortSignal): Promise<Drawn> {
   const wanted = columns.map((each) => `columns=${encodeURIComponent(each)}`).join("&");
   const query = { path, width, ...(span === null ? {} : { from: Math.floor(span.from), to: Math.ceil(span.to) }) };
-  return (await (await ask(`pond/series?${wanted}`, { query, signal })).json()) as Drawn;
+  // a link may have another path than what it leads to
+  return { ...((await (await ask(`pond/series?${wanted}`, { query, signal })).json()) as Drawn), path };
 }
 
 function spanOfDrawn(found: readonly Drawn[]): Span | null {
@@ -74,22 +75,23 @@ export default function SeriesCharts({ paths, route }: { paths: readonly string[
   const extent = useMemo(() => (whole.data ? spanOfDrawn(whole.data) : null), [whole.data]);
   const columns = useMemo(() => [...new Set((whole.data ?? []).flatMap((each) => Object.keys(each.lines)))], [whole.data]);
   const shown = columns.filter((name) => !hidden.includes(name)).slice(0, hidden.length ? undefined : MOST_COLUMNS);
-  const asked = spanOf(route.query);
-  const span = useMemo(() => (extent === null ? null : asked === null ? extent : within(asked, extent)), [extent, asked?.from, asked?.to]);
+  const wanted = spanOf(route.query);
+  const span = useMemo(() => (extent === null ? null : wanted === null ? extent : within(wanted, extent)), [extent, wanted?.from, wanted?.to]);
 
   const calm = useCalm(span);
+  const asked = `${key}\n${width}\n${shown.join("\n")}`;
   const points = useLoad(
     async (signal) => {
       if (calm === null || width === 0) return null;
       const found = await Promise.all(
-        paths.map((path, index) => {
-          const own = Object.keys(whole.data?.[index]?.lines ?? {}).filter((name) => shown.includes(name));
+        paths.map((path) => {
+          const own = Object.keys(whole.data?.find((each) => each.path === path)?.lines ?? {}).filter((name) => shown.includes(name));
           return own.length ? load(path, calm, width, own, signal) : Promise.resolve({ path, from: "", to: "", resolution: null, lines: {} } as Drawn);
         }),
       );
-      return { found, span: calm };
+      return { found, span: calm, asked, of: whole.data };
     },
-    [key, calm?.from, calm?.to, width, shown.join("\n"), extent?.from, extent?.to],
+    [asked, calm?.from, calm?.to, whole.data],
     newest,
   );
   const notes = useNotes(route.query["notes"], span);
@@ -106,14 +108,14 @@ export default function SeriesCharts({ paths, route }: { paths: readonly string[
   const resolutions = [...new Set((data ?? []).filter((each) => Object.keys(each.lines).length).map((each) => each.resolution ?? "readings"))];
   const total = (data ?? []).reduce((sum, each) => sum + Object.values(each.lines).reduce((more, line) => more + line.times.length, 0), 0);
   return (
-    <section class="charts" aria-label="Charts" ref={frame} data-from={span?.from} data-to={span?.to} data-points={total} data-loaded={loaded && loaded.from === span?.from && loaded.to === span.to ? "yes" : "no"}>
+    <section class="charts" aria-label="Charts" ref={frame} data-from={span?.from} data-to={span?.to} data-points={total} data-loaded={loaded && points.data?.asked === asked && points.data.of === whole.data && paths.every((path) => whole.data?.some((each) => each.path === path)) && loaded.from === span?.from && loaded.to === span.to ? "yes" : "no"}>
       {span && extent && <Tools span={span} extent={extent} move={move} />}
       {error && <Failure error={error} again={whole.error ? whole.again : points.again} />}
       {!whole.data && !whole.error && <Waiting lines={8} />}
       {whole.data && extent === null && <p class="dim">The series has no readings yet.</p>}
       {span &&
         shown.map((name) => (
-          <Panel key={name} name={name} drawn={paths.map((path, index) => ({ label: paths.length > 1 ? path : name, line: data?.[index]?.lines[name] }))} span={span} notes={notes} move={move} />
+          <Panel key={name} name={name} drawn={paths.map((path) => ({ label: paths.length > 1 ? path : name, line: data?.find((each) => each.path === path)?.lines[name] }))} span={span} notes={notes} move={move} />
         ))}
       {span && (
         <div class="chart-foot">
