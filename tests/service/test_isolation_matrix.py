@@ -229,6 +229,7 @@ def tags(doors: Doors) -> dict[str, str]:
     return found
 
 
+@pytest.mark.daily(0.4)
 @pytest.mark.parametrize("user", [user for user in EVERYBODY if user != ADMIN])
 def test_a_tag_opens_no_route(doors: Doors, tags: dict[str, str], user: str) -> None:
     every = ", ".join(["*", *tags.values()])

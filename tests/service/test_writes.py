@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import io
 import json
@@ -18,8 +19,12 @@ import pytest
 import zstandard
 
 from quacklake import faults
+from quacklake.errors import AlreadyExistsError
 from quacklake.faults import Fault
+from quacklake.service.appends import Append
 from quacklake.service.encoding import ARROW, CSV, JSON, NDJSON, PARQUET
+from quacklake.service.idempotency import key_of
+from quacklake.service.problems import TooBusyError
 from tests.seeds import SEED
 from tests.service.serving import Served, away, is_problem, sample_lake, served
 
@@ -188,6 +193,24 @@ def test_a_retry_may_write_the_same_rows_in_another_way(service: Served, table: 
     assert "rows were not the same" in told["detail"] and told["hint"]
     is_problem(append(service, table, b"id,name\n1,a\n", CSV, key="again"), 409, "already_exists")
     assert service.lake.table(table).count() == 2
+
+
+def test_a_request_in_another_format_does_not_follow_one_that_is_not_counted_yet() -> None:
+    async def ask() -> None:
+        loop = asyncio.get_running_loop()
+
+        def made(body: bytes, format: str) -> Append:
+            key = key_of("k", "ann", "append", "t", format=format, body=body)
+            return Append("t", body, format, key, loop.create_future())
+
+        first = made(b'[{"id": 1}]', JSON)
+        made(b'[ {"id": 1} ]', JSON).follow(first)
+        with pytest.raises(TooBusyError):
+            made(b"id\n1\n2\n", CSV).follow(first)
+        with pytest.raises(AlreadyExistsError):
+            made(b'[{"id": 2}]', JSON).follow(first)
+
+    asyncio.run(ask())
 
 
 def test_a_refused_request_uses_up_no_key(service: Served, table: str) -> None:

@@ -8,7 +8,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import duckdb
@@ -57,12 +57,15 @@ class Service:
     def duckdb(self) -> duckdb.DuckDBPyConnection:
         """A DuckDB with the extension and the token, once: loading it takes longer than most tests."""
         if self._duckdb is None:
-            self._duckdb = duckdb.connect(config={"threads": 1})
-            for extension in ("avro", "iceberg"):  # in this order
-                import_extension(extension, con=self._duckdb)
-                self._duckdb.execute(f"LOAD {extension}")
-            self._duckdb.execute("SET timezone = 'UTC'")
-            self._duckdb.execute(f"CREATE SECRET (TYPE iceberg, TOKEN '{TOKEN}')")
+            with ExitStack() as stack:  # a test that is skipped here leaves none behind for the next
+                made = stack.enter_context(duckdb.connect(config={"threads": 1}))
+                for extension in ("avro", "iceberg"):  # in this order
+                    import_extension(extension, con=made)
+                    made.execute(f"LOAD {extension}")
+                made.execute("SET timezone = 'UTC'")
+                made.execute(f"CREATE SECRET (TYPE iceberg, TOKEN '{TOKEN}')")
+                stack.pop_all()
+                self._duckdb = made
         return self._duckdb
 
     def close(self) -> None:
