@@ -25,7 +25,7 @@ class Blow:
     title: str
     about: str
     struck: int = 0
-    """How often it was broken."""
+    """The number of times that it was broken."""
 
 
 @dataclass(frozen=True)
