@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-__all__ = ["ConfiguredServer", "Server", "Unavailable", "end_with_parent", "free_port", "kill_family", "reachable"]
+__all__ = ["ConfiguredServer", "Server", "Unavailable", "free_port", "kill_family", "reachable"]
 
 _START_ATTEMPTS = 3
 _START_SECONDS = 60.0
@@ -213,7 +213,7 @@ class Server(ABC):
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=end_with_parent(self.orphan_signal),
+                preexec_fn=_end_with_parent(self.orphan_signal),
             )
 
     def _wait_until_ready(self) -> bool:
@@ -270,7 +270,7 @@ def free_port() -> int:
         return port
 
 
-def end_with_parent(orphan_signal: signal.Signals) -> Callable[[], None] | None:
+def _end_with_parent(orphan_signal: signal.Signals) -> Callable[[], None] | None:
     """Prepare the child before exec, after it changed user (a change of user would undo it)."""
     if _LIBC is None:
         return None

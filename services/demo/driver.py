@@ -10,11 +10,16 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
-from services.process import end_with_parent
-
 __all__ = ["Driver"]
 
 _AGAIN = 0.3
+_BEGIN = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, int(signal.SIGKILL))
+os.getppid() == int(sys.argv[1]) or os._exit(1)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+"""Lets a process of Linux end with the one that started it. Code between fork and exec is not safe beside threads."""
 
 
 class Driver:
@@ -22,6 +27,8 @@ class Driver:
 
     def __init__(self, url: str, catalog: str, pipeline: str, folder: Path) -> None:
         self._words = [sys.executable, "-m", "quacklake.cli", "pipeline", "run", pipeline]
+        if sys.platform == "linux":
+            self._words = [sys.executable, "-c", _BEGIN, str(os.getpid()), *self._words]
         self._environment = {
             **os.environ,
             "QUACKLAKE_URL": url,
@@ -81,7 +88,6 @@ class Driver:
                     stdout=log,
                     stderr=log,
                     start_new_session=True,
-                    preexec_fn=end_with_parent(signal.SIGKILL),
                 )
             self.starts += 1
             self._process.wait()
