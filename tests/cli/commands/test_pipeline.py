@@ -89,9 +89,14 @@ def test_errors_have_a_code_and_a_hint(lake: quacklake.Lake, run: Run, tmp_path:
     assert run("pipeline", "run", "orders", "--until-caught-up", "--accept").code == 0
 
 
-def test_a_started_pipeline_runs_on_until_it_is_stopped(lake: quacklake.Lake, run: Run) -> None:
+def test_a_started_pipeline_runs_on_until_it_is_stopped(
+    lake: quacklake.Lake, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run("pipeline", "apply", "orders.yaml")
-    process = run("pipeline", "start", "orders", "--output", "json").json["process"]
+    (tmp_path / "other.toml").write_text(f'url = "sqlite:///{tmp_path}/lake.db"\n')
+    with monkeypatch.context() as patch:
+        patch.delenv("QUACKLAKE_URL")
+        process = run("--config", "other.toml", "pipeline", "start", "orders", "--output", "json").json["process"]
     try:
         assert run("pipeline", "start", "orders").code == 1
         until(lambda: count(lake) == 2)

@@ -102,6 +102,7 @@ def start(context: Context, name: Name, restart: Restart = False, accept: Accept
         log = _log_file(lake, pipeline.name)
         log.parent.mkdir(parents=True, exist_ok=True)
         words = [sys.executable, "-m", "quacklake.cli", "--verbose", "pipeline", "run", pipeline.name]
+        words += [] if context.options.config_file is None else ["--config", context.options.config_file]
         words += [flag for flag, given in (("--restart", restart), ("--accept", accept)) if given]
         with log.open("ab") as output:
             started = subprocess.Popen(
@@ -294,7 +295,6 @@ def _environment(context: Context) -> dict[str, str]:
         "QUACKLAKE_URL": options.lake,
         "QUACKLAKE_DATA_PATH": options.data_path,
         "QUACKLAKE_CATALOG": options.catalog,
-        "QUACKLAKE_CONFIG_FILE": options.config_file,
     }
     return {name: str(value) for name, value in given.items() if value}
 
