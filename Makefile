@@ -37,7 +37,7 @@ SEED ?=
 PYTEST = $(if $(SEED),QUACKLAKE_TEST_SEED=$(SEED)) $(PYTHON) -m pytest -n $(JOBS) --dist loadscope --durations 20 --durations-min 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-spark test-hudi test-jars test-newest prove check web bench yardstick docs clean
+.PHONY: help setup demo test test-all test-spark test-hudi test-jars test-dagster test-newest prove check web bench yardstick docs clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -66,6 +66,9 @@ test-hudi: setup .venv/spark-3.5.9 ## Run the tests of Hudi, with the Spark that
 test-jars: setup .venv/thrift ## Run the tests against Kafka and catalogs of Iceberg, whose jars come from Maven; `make test` then runs them, too
 	$(PYTHON) -m services install jars
 	PYTHONPATH=$(CURDIR)/.venv/thrift $(PYTHON) -m pytest tests/connectors/test_iceberg_servers.py tests/pipelines/test_spark_kills.py $(ARGS)
+
+test-dagster: setup .venv/dagster ## Install Dagster, and run the tests of its resource; `make test` then runs them, too
+	$(PYTHON) -m pytest tests/schedulers $(ARGS)
 
 test-newest: setup ## Install the wheel with the newest of everything, and look at each part
 	$(PYTHON) -m tests.newest $(ARGS)
@@ -111,6 +114,10 @@ clean: ## Remove everything that can be made again
 .venv/dbt: integrations/dbt-quacklake/constraints.txt | .venv/.stamp
 	@if $(PYTHON) -m pip install --quiet --disable-pip-version-check --no-warn-conflicts --upgrade --target $@ \
 		--constraint $< dbt-core dbt-tests-adapter; then touch $@; else echo "dbt cannot be installed: its tests are skipped"; fi
+
+.venv/dagster: integrations/dagster/constraints.txt | .venv/.stamp
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-warn-conflicts --upgrade --target $@ --constraint $< dagster
+	@touch $@
 
 .venv/duckdb-%: | .venv/.stamp
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps --target $@ duckdb==$*

@@ -1,0 +1,1 @@
+"""Lakes in schedulers: a resource of Dagster."""
