@@ -67,7 +67,7 @@ test-jars: setup .venv/thrift ## Run the tests against Kafka and catalogs of Ice
 	$(PYTHON) -m services install jars
 	PYTHONPATH=$(CURDIR)/.venv/thrift $(PYTHON) -m pytest tests/connectors/test_iceberg_servers.py tests/pipelines/test_spark_kills.py $(ARGS)
 
-test-dagster: setup .venv/dagster ## Install Dagster, and run the tests of its resource; `make test` then runs them, too
+test-dagster: setup .venv/dagster ## Install Dagster, and run the example for it; `make test` then runs it, too
 	$(PYTHON) -m pytest tests/schedulers $(ARGS)
 
 test-newest: setup ## Install the wheel with the newest of everything, and look at each part

@@ -4,13 +4,28 @@ Run it with ``python integrations/dagster/orders.py``; ``dagster dev -f integrat
 """
 
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import dagster as dg
 import pyarrow.compute as pc
 
-from quacklake.schedulers.dagster import QuacklakeResource
+import quacklake
 
 DAYS = dg.StaticPartitionsDefinition(["2024-01-01", "2024-01-02"])
+
+
+class QuacklakeResource(dg.ConfigurableResource):
+    """A lake for assets and ops: its URL, and for a new lake the folder of its files."""
+
+    url: str
+    data_path: str | None = None
+
+    @contextmanager
+    def open(self) -> Iterator[quacklake.Lake]:
+        """Yield the lake for a block."""
+        with quacklake.connect(self.url, data_path=self.data_path) as lake:
+            yield lake
 
 
 @dg.asset(partitions_def=DAYS)

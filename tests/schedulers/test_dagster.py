@@ -1,4 +1,4 @@
-"""The resource of Dagster, with the example of the guide, in Dagster's own process."""
+"""The example for Dagster, in a process with the packages of Dagster."""
 
 from __future__ import annotations
 

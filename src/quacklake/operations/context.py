@@ -142,7 +142,7 @@ class LakeContext:
     feed_plans: dict[Any, Any] = field(default_factory=dict)
     """Plans of changes that the package of materialized views keeps for a moment."""
     lineage: Lineage | None = None
-    """What tells a collector of reads and writes; None unless the settings name one."""
+    """The teller of reads and writes to a collector; None unless the settings name one."""
     audit: Any = None
     """The audit log, made by the package that has it when it is needed."""
     _matches: dict[tuple[pa.Schema, TableSchema, bool], list[Match]] = field(default_factory=dict)

@@ -1,1 +1,0 @@
-"""Lakes in schedulers: a resource of Dagster."""
