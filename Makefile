@@ -37,7 +37,7 @@ SEED ?=
 PYTEST = $(if $(SEED),QUACKLAKE_TEST_SEED=$(SEED)) $(PYTHON) -m pytest -n $(JOBS) --dist loadscope --durations 20 --durations-min 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-spark test-hudi test-jars test-dbt test-sqlalchemy test-newest prove check web bench yardstick docs clean
+.PHONY: help setup demo test test-all test-spark test-hudi test-jars test-dbt test-sqlalchemy test-dagster test-newest prove check web bench yardstick docs clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -72,6 +72,9 @@ test-dbt: setup .venv/dbt ## Run dbt's own suite for adapters, and print which s
 
 test-sqlalchemy: setup ## Run SQLAlchemy's own suite for dialects, and print which share of it passes
 	$(PYTHON) -m tests.suites sqlalchemy
+
+test-dagster: setup .venv/dagster ## Install Dagster, and run the example for it; `make test` then runs it, too
+	$(PYTHON) -m pytest tests/schedulers $(ARGS)
 
 test-newest: setup ## Install the wheel with the newest of everything, and look at each part
 	$(PYTHON) -m tests.newest $(ARGS)
@@ -121,6 +124,10 @@ clean: ## Remove everything that can be made again
 .venv/dlt: integrations/dlt-quacklake/constraints.txt | .venv/.stamp
 	@if $(PYTHON) -m pip install --quiet --disable-pip-version-check --no-warn-conflicts --upgrade --target $@ \
 		--constraint $< dlt; then touch $@; else echo "dlt cannot be installed: its tests are skipped"; fi
+
+.venv/dagster: integrations/dagster/constraints.txt | .venv/.stamp
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-warn-conflicts --upgrade --target $@ --constraint $< dagster
+	@touch $@
 
 .venv/duckdb-%: | .venv/.stamp
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps --target $@ duckdb==$*

@@ -49,7 +49,7 @@ class Collector:
         return f"http://127.0.0.1:{self.server.server_address[1]}"
 
     def events(self) -> list[Any]:
-        """The events that have come so far; closing a lake sends the rest."""
+        """The events that came so far; closing a lake sends the rest."""
         found = []
         while not self.got.empty():
             found.append(self.got.get()[2])

@@ -18,6 +18,7 @@ import pytest
 
 import quacklake
 from quacklake import faults
+from quacklake.duckdb_versions import arrow_table
 from quacklake.errors import (
     AlreadyExistsError,
     InputError,
@@ -63,11 +64,11 @@ def read(kind: str, place: Path) -> list[dict[str, Any]]:
             with duckdb.connect() as connection:
                 connection.execute("SET TimeZone = 'UTC'")
                 query = f"FROM read_{kind}('{place}/shop/orders/**/*.{kind}', hive_partitioning = true)"
-                return connection.execute(query).to_arrow_table().to_pylist()
+                return arrow_table(connection, query).to_pylist()
         case "duckdb":
             with duckdb.connect(str(place), read_only=True) as connection:
                 connection.execute("SET TimeZone = 'UTC'")
-                return connection.execute("FROM shop.orders").to_arrow_table().to_pylist()
+                return arrow_table(connection, "FROM shop.orders").to_pylist()
         case "delta":
             deltalake = pytest.importorskip("deltalake")
             return deltalake.DeltaTable(str(place / "shop" / "orders")).to_pyarrow_table().to_pylist()

@@ -12,6 +12,7 @@ import quacklake
 from quacklake.errors import AlreadyExistsError, InputError, StreamMismatchError
 from quacklake.format.names import quote
 from tests.catalog.stock import Stock
+from tests.duckdbs import IS_PINNED
 from tests.seeds import SEED
 from tests.transfer.conftest import as_texts, in_duckdb, texts
 
@@ -242,6 +243,12 @@ def test_any_types_come_over_exactly(lake: quacklake.Lake, tmp_path: Path, stock
     report = lake.import_from(f"duckdb:{path}")
     assert report.rows == rows
     theirs = in_duckdb(path, as_texts(list(columns), "t"))
-    assert texts(stock.run(lake.url, as_texts(list(columns), "l.t"))) == texts(theirs), columns
+    # versions of DuckDB write some texts in other ways, and the extension is there for one of them
+    ours = (
+        stock.run(lake.url, as_texts(list(columns), "l.t"))
+        if IS_PINNED
+        else lake.sql(as_texts(list(columns), "t")).fetchall()
+    )
+    assert texts(ours) == texts(theirs), columns
     lake.export_to(f"duckdb:{tmp_path}/back.duckdb")
     assert texts(in_duckdb(tmp_path / "back.duckdb", as_texts(list(columns), "t"))) == texts(theirs), columns
