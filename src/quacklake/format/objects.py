@@ -306,6 +306,7 @@ MATERIALIZED_VIEW = "quacklake_materialized_view"
 _VIEW_STREAM = "materialized view "
 REQUEST_STREAM = "request "
 _CONSUMER_STREAM = "consumer "
+_JOB_STREAM = "service job "
 
 
 def view_stream(id_: str) -> str:
@@ -336,9 +337,14 @@ def consumer_stream(digest: str) -> str:
     return _CONSUMER_STREAM + digest
 
 
+def job_stream(digest: str) -> str:
+    """Return the name of the mark with the state of a job of a service."""
+    return _JOB_STREAM + digest
+
+
 def is_own_stream(name: str) -> bool:
-    """Return whether a mark is Quacklake's own: of a view, of a request that was done, or of a consumer of changes."""
-    return name.startswith((_VIEW_STREAM, REQUEST_STREAM, _CONSUMER_STREAM))
+    """Return whether a mark is Quacklake's own: of a view, a request that was done, a consumer of changes or a job."""
+    return name.startswith((_VIEW_STREAM, REQUEST_STREAM, _CONSUMER_STREAM, _JOB_STREAM))
 
 
 def check_stream(name: object) -> str:

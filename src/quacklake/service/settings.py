@@ -92,7 +92,9 @@ class ServiceSettings:
     burst: int = 100
     """Requests that a principal may make at once before ``rate`` holds."""
     max_jobs: int = 100
-    """Jobs that are remembered, running or done."""
+    """Jobs of a principal that are remembered, running or done."""
+    job_lease_seconds: float = 30.0
+    """Seconds after which a job is shown as lost when its process has not been heard of."""
     max_listeners: int = 256
     """Open streams of events and waiting polls."""
     poll_seconds: float = 0.5
