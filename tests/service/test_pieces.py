@@ -10,6 +10,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
+from quacklake.duckdb_versions import arrow_table, connect
 from quacklake.service import encoding
 from quacklake.service.encoding import ARROW, Rows, encoded
 from quacklake.sql.safety import Safety
@@ -37,7 +38,8 @@ def _batches(dice: random.Random, count: int) -> list[pa.RecordBatch]:
     return found
 
 
-def test_pieces_of_a_stream_are_large_and_together_the_stream() -> None:
+def test_pieces_of_a_stream_are_large_and_together_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encoding, "_PATIENCE", 1_000.0)
     dice = random.Random(SEED)
     batches = _batches(dice, 40)
     pieces = list(encoded(Rows(batches[0].schema, batches), ARROW))
@@ -67,7 +69,7 @@ def test_a_large_answer_is_the_table(service: Served) -> None:
     sql = "SELECT i, hash(i) AS h, 'text ' || i AS t FROM range(200000) r(i)"
     answer = service.reader.post("/api/v1/sql", json={"sql": sql}, headers={"Accept": ARROW, "Accept-Encoding": ""})
     found = pa.ipc.open_stream(answer.content).read_all()
-    assert found.equals(duckdb.connect().sql(sql).to_arrow_table())
+    assert found.equals(arrow_table(connect(), sql))
 
 
 @pytest.mark.parametrize(("memory", "ahead"), [("1GB", "16.0 MiB"), ("64MB", "1.9 MiB"), (None, "16.0 MiB")])

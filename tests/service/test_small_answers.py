@@ -12,10 +12,10 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pytest
 
+from quacklake.duckdb_versions import arrow_table, connect
 from quacklake.format.schema import Column, TableSchema
 from quacklake.service import encoding
 from quacklake.service.bodies import joined, plain_rows, rows_of
@@ -87,7 +87,7 @@ def test_a_few_rows_read_as_those_that_duckdb_writes() -> None:
     ],
 )  # fmt: skip
 def test_what_is_not_plain_is_left_to_duckdb(sql: str) -> None:
-    batch = duckdb.connect().execute(sql).to_arrow_table().combine_chunks().to_batches()[0]
+    batch = arrow_table(connect(), sql).combine_chunks().to_batches()[0]
     assert few_objects(batch, ["x"]) is None
     [answer] = [json.loads(b"".join(encoded(Rows(batch.schema, [batch]), JSON)))]
     assert answer["row_count"] == batch.num_rows == len(answer["rows"])

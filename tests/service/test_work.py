@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from quacklake.errors import NotFoundError
+import quacklake
+from quacklake.errors import InputError, NotFoundError
 from quacklake.service.jobs import Jobs
 from tests.seeds import SEED
 from tests.service.serving import Served, client, is_problem, sample_lake, served
@@ -170,7 +171,7 @@ def test_a_turn_ends_with_its_lease_and_a_poll_waits_for_changes(tmp_path: Path)
         is_problem(found.reader.post(f"{base}/claim", json={"table": "no"}), 404, "not_found")
 
 
-def test_a_job_is_cancelled_before_it_begins_or_after_a_step() -> None:
+def test_a_job_is_cancelled_before_it_begins_or_after_a_step(tmp_path: Path) -> None:
     reached, go_on = threading.Event(), threading.Event()
     told: queue.SimpleQueue[str] = queue.SimpleQueue()
 
@@ -181,22 +182,30 @@ def test_a_job_is_cancelled_before_it_begins_or_after_a_step() -> None:
         progress("two", 2, 2)
         return "all of it"
 
-    jobs = Jobs(10, lambda job: told.put(job.state))
-    with pytest.MonkeyPatch.context() as patch:
+    jobs, elsewhere = Jobs(10, lambda job: told.put(job.state)), Jobs(10, lambda _: None)
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=tmp_path / "data") as lake,
+    ):
         patch.setattr("quacklake.service.jobs.KINDS", {"verify": work})
-        lake: Any = None
         first = jobs.start(lake, "ann", "verify", {}, dry_run=False)
         assert reached.wait(30)
         others = [jobs.start(lake, "ann", "verify", {}, dry_run=False) for _ in range(2)]
         with pytest.raises(NotFoundError):
-            jobs.cancel(first.id, "ben")
+            jobs.cancel(lake, first.id, "ben")
+        with pytest.raises(InputError, match="another process"):
+            elsewhere.cancel(lake, first.id, "ann")
         assert not first.cancelling
-        assert jobs.cancel(first.id, "ann").cancelling
-        assert jobs.cancel(others[1].id, "ann").cancelling
+        assert jobs.cancel(lake, first.id, "ann")["cancelling"]
+        assert jobs.cancel(lake, others[1].id, "ann")["cancelling"]
         go_on.set()
         heard = [told.get(timeout=30) for _ in range(6)]
         jobs.close()
+        for process in (jobs, elsewhere):
+            assert process.cancel(lake, others[0].id, "ann")["state"] == "done"
+            assert process.get(lake, first.id, "ann")["state"] == "cancelled"
+        elsewhere.close()
     assert [job.state for job in (first, *others)] == ["cancelled", "done", "cancelled"]
     assert (first.result, others[0].result, others[1].stage) == (None, "all of it", "")
-    assert jobs.cancel(others[0].id, "ann").state == "done" and not others[0].cancelling
+    assert not others[0].cancelling
     assert heard.count("cancelled") == 2 and heard.count("running") == 3

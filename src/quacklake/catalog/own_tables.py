@@ -172,6 +172,18 @@ def count_streams(reader: Reader, prefix: str) -> int:
     return int(reader.run("count_streams", mine).scalar_one())
 
 
+def streams_named(reader: Reader, prefix: str) -> list[StreamMark]:
+    """Return the marks whose names begin so, by name."""
+    table = _table(reader, "streams")
+    if table is None:
+        return []
+    columns = [table.c[column] for column in StreamMark.__slots__]
+    mine = table.c.name.startswith(prefix, autoescape=True)
+    return [
+        StreamMark(*row) for row in reader.run("streams_named", sa.select(*columns).where(mine).order_by(table.c.name))
+    ]
+
+
 def add_streams(writer: Writer, marks: Sequence[StreamMark]) -> None:
     """Write marks of names that have none."""
     table, few = needed(writer, "streams"), writer.backend.batch_rows

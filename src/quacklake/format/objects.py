@@ -307,6 +307,7 @@ _VIEW_STREAM = "materialized view "
 REQUEST_STREAM = "request "
 _CONSUMER_STREAM = "consumer "
 _LETTERS_STREAM = "dead letters "
+_JOB_STREAM = "service job "
 
 
 def view_stream(id_: str) -> str:
@@ -342,9 +343,14 @@ def letters_stream(pipeline: str) -> str:
     return _LETTERS_STREAM + pipeline
 
 
+def job_stream(digest: str) -> str:
+    """Return the name of the mark with the state of a job of a service."""
+    return _JOB_STREAM + digest
+
+
 def is_own_stream(name: str) -> bool:
-    """Return whether a mark is Quacklake's own: of a view, a request that was done, a consumer, or dead letters."""
-    return name.startswith((_VIEW_STREAM, REQUEST_STREAM, _CONSUMER_STREAM, _LETTERS_STREAM))
+    """Return whether a mark is Quacklake's own: of a view, a done request, a consumer, dead letters or a job."""
+    return name.startswith((_VIEW_STREAM, REQUEST_STREAM, _CONSUMER_STREAM, _LETTERS_STREAM, _JOB_STREAM))
 
 
 def check_stream(name: object) -> str:

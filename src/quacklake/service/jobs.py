@@ -1,7 +1,8 @@
-"""Long work: maintenance and undo, with progress. A job runs in the process that took it, and is remembered there."""
+"""Long work: maintenance and undo, with progress. A job runs in the process that took it; the catalog remembers it."""
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import OrderedDict
@@ -11,9 +12,10 @@ from dataclasses import asdict, dataclass, field, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from quacklake.config import redact
-from quacklake.errors import CancelledError, InputError, NotFoundError, QuacklakeError
+from quacklake.errors import CancelledError, InputError, NotFoundError, QuacklakeError, ReadOnlyError
 from quacklake.format.names import uuid7
 from quacklake.progress import Progress
+from quacklake.service.job_records import ENDED, JobRecords
 from quacklake.service.problems import TooBusyError, status_of
 
 if TYPE_CHECKING:
@@ -21,9 +23,10 @@ if TYPE_CHECKING:
 
 __all__ = ["KINDS", "Job", "Jobs"]
 
+_log = logging.getLogger("quacklake.service")
 _WORKERS = 2
-_WITH_PATHS = frozenset({"path", "paths", "skipped", "kept"})
-_ENDED = frozenset({"done", "failed", "cancelled"})
+_LEASES = 3
+"""The times that a lease is kept longer before it would end."""
 _INSIDE = "the job could not be done; the log of the service says more"
 
 
@@ -131,14 +134,20 @@ _TAKES = {
 
 
 class Jobs:
-    """The jobs of this process: a few run at once, and the last ones are remembered."""
+    """The jobs of this process: a few run at once. Those of others are in the catalog; each process shows all."""
 
-    def __init__(self, most: int, told: Callable[[Job], None]) -> None:
+    def __init__(self, most: int, told: Callable[[Job], None], lease_seconds: float = 30.0) -> None:
         self._most = most
         self._told = told
+        self._seconds = lease_seconds
+        self._holder = uuid7().hex
         self._lock = threading.Lock()
+        self._saving = threading.Lock()
         self._jobs: OrderedDict[str, Job] = OrderedDict()
+        self._unsaved: dict[str, tuple[JobRecords, Job]] = {}  # those whose state the catalog must still learn
         self._threads = ThreadPoolExecutor(_WORKERS, thread_name_prefix="quacklake-job")
+        self._closed = threading.Event()
+        self._keeper: threading.Thread | None = None
 
     def start(self, lake: Lake, principal: str, kind: str, given: Mapping[str, Any], *, dry_run: bool) -> Job:
         """Start a job. Raises ``InputError`` for one that there is not, and ``TooBusyError`` when too many wait."""
@@ -150,39 +159,105 @@ class Jobs:
         job = Job(uuid7().hex, kind, principal, dry_run)
         with self._lock:
             while len(self._jobs) >= self._most:
-                ended = next((id_ for id_, each in self._jobs.items() if each.state in _ENDED), None)
+                ended = next((id_ for id_, each in self._jobs.items() if each.state in ENDED), None)
                 if ended is None:
                     raise TooBusyError("too many jobs wait")
                 del self._jobs[ended]
             self._jobs[job.id] = job
+        try:
+            self._record(lake, job)
+        except BaseException:
+            with self._lock:
+                self._jobs.pop(job.id, None)
+            raise
         self._threads.submit(self._run, lake, job, dict(given))
         return job
 
-    def of(self, principal: str) -> list[Job]:
-        """Return the jobs of a principal, newest first."""
+    def _record(self, lake: Lake, job: Job) -> None:
+        records = JobRecords(lake, job.principal)
+        try:
+            records.add(job.shown(), self._holder, self._seconds, self._most)
+        except ReadOnlyError:
+            return  # a lake that keeps nothing: this process remembers the job
         with self._lock:
-            return [job for job in reversed(self._jobs.values()) if job.principal == principal]
+            self._unsaved[job.id] = records, job
+            if self._keeper is None:
+                self._keeper = threading.Thread(target=self._keep, name="quacklake-job-leases", daemon=True)
+                self._keeper.start()
 
-    def get(self, id_: str, principal: str) -> Job:
+    def of(self, lake: Lake, principal: str) -> list[dict[str, Any]]:
+        """Return the jobs of a principal on a lake, newest first; those of this process as they are now."""
+        with self._lock:
+            mine = {job.id: job.shown() for job in self._jobs.values() if job.principal == principal}
+        found = {job["id"]: job for job in JobRecords(lake, principal).all()} | mine
+        return [found[id_] for id_ in sorted(found, reverse=True)][: self._most]
+
+    def get(self, lake: Lake, id_: str, principal: str) -> dict[str, Any]:
         """Return a job of a principal. Raises ``NotFoundError``."""
         with self._lock:
             job = self._jobs.get(id_)
-        if job is None or job.principal != principal:
+        if job is not None and job.principal == principal:
+            return job.shown()
+        found = JobRecords(lake, principal).find(id_)
+        if found is None:
             raise NotFoundError("there is no such job")
-        return job
+        return found
 
-    def cancel(self, id_: str, principal: str) -> Job:
+    def cancel(self, lake: Lake, id_: str, principal: str) -> dict[str, Any]:
         """Ask a job of a principal to end: before it begins, or after the step that is under way.
 
-        A job that cannot be divided, or that is about to end, is done all the same. Raises ``NotFoundError``.
+        A job that cannot be divided, or that is about to end, is done all the same. Raises ``NotFoundError``, and
+        ``InputError`` for a job that another process runs.
         """
-        job = self.get(id_, principal)
-        job.cancelling = job.state not in _ENDED
-        return job
+        found = self.get(lake, id_, principal)
+        if found["state"] in ENDED:
+            return found
+        with self._lock:
+            job = self._jobs.get(id_)
+        if job is None:
+            raise InputError("another process of the service runs the job", hint="ask that process, or wait")
+        job.cancelling = job.state not in ENDED
+        return job.shown()
 
     def close(self) -> None:
-        """Wait for the jobs that run, and forget those that wait."""
+        """Wait for the jobs that run, and give up those that wait."""
         self._threads.shutdown(wait=True, cancel_futures=True)
+        with self._lock:
+            waiting = [job for job in self._jobs.values() if job.state not in ENDED]
+        for job in waiting:
+            job.error = {"code": "cancelled", "detail": "the service stopped before the job began", "hint": None}
+            job.state = "failed"
+        self._closed.set()
+        if self._keeper is not None:
+            self._keeper.join()
+
+    def _keep(self) -> None:
+        """Keep the leases of the jobs that wait and run, and tell the catalog what it has not learned yet."""
+        is_last = False
+        while not is_last:
+            is_last = self._closed.wait(self._seconds / _LEASES)
+            with self._lock:
+                ids = list(self._unsaved)
+            for id_ in ids:
+                self._save(id_)
+
+    def _save(self, id_: str) -> None:
+        """Write the state of a job; what cannot be written now is written later."""
+        with self._saving:  # one after the other: the last state is the last that is written
+            with self._lock:
+                known = self._unsaved.get(id_)
+            if known is None:
+                return
+            records, job = known
+            is_last = job.state in ENDED
+            try:
+                records.save(job.shown(), self._holder, self._seconds)
+            except Exception as error:
+                _log.warning("the state of job %s was not written: %s", id_, type(error).__name__)
+                return
+            if is_last:
+                with self._lock:
+                    self._unsaved.pop(id_, None)
 
     def _run(self, lake: Lake, job: Job, given: Mapping[str, Any]) -> None:
         def progress(what: str, done: int, total: int | None) -> None:
@@ -191,6 +266,7 @@ class Jobs:
                 raise CancelledError("the job was cancelled")
 
         job.state = "running"
+        self._save(job.id)
         self._told(job)
         try:
             progress("", 0, None)
@@ -205,6 +281,7 @@ class Jobs:
         except Exception:
             job.error, job.state = {"code": "internal", "detail": _INSIDE, "hint": None}, "failed"
         job.cancelling = False
+        self._save(job.id)
         self._told(job)
 
 

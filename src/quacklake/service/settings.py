@@ -95,7 +95,9 @@ class ServiceSettings:
     burst: int = 100
     """Requests that a principal may make at once before ``rate`` holds."""
     max_jobs: int = 100
-    """Jobs that are remembered, running or done."""
+    """Jobs of a principal that are remembered, running or done."""
+    job_lease_seconds: float = 30.0
+    """Seconds after which a job is shown as lost when its process has not been heard of."""
     max_consumers: int = 1_000
     """Consumers of changes that a principal may have."""
     max_listeners: int = 256

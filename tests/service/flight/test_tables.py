@@ -81,7 +81,7 @@ def test_every_type_comes_back_as_it_was_sent(typed: Served) -> None:
     known = typed.lake.table("typed").to_arrow()
     typed.lake.create_table("sent", typed.lake.table("typed").schema)
     answer = typed.put("sent", known.to_batches())
-    assert answer == {"rows": known.num_rows, "snapshot": typed.lake.current_snapshot()}
+    assert answer == {"rows": known.num_rows, "snapshot": typed.lake.current_snapshot(), "repeated": False}
     assert rows(typed.lake.table("sent").to_arrow()) == rows(known)
 
 

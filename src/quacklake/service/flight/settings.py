@@ -55,7 +55,7 @@ class FlightSettings:
     endpoint_bytes: int | str = "32MB"
     """Bytes of files below which an endpoint of a table is not divided."""
     max_put_bytes: int | str = "10GB"
-    """The most bytes of one append."""
+    """The most bytes of one append, found when Arrow has unpacked a message: no hook of its comes before."""
     group_bytes: int | str = "1MB"
     """The most bytes of an append whose rows wait to be committed together with those of others."""
     max_message: int | str = "4MB"

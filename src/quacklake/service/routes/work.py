@@ -46,26 +46,30 @@ async def start_job(request: Request, body: JobRequest, lake: LakeName = None) -
     """
     service = service_of(request)
     identity = await service.enter(request, Role.ADMIN)
-    job = service.jobs.start(identity.lake, identity.principal, body.kind, body.arguments, dry_run=body.dry_run)
+    work = identity.lake, identity.principal, body.kind, body.arguments
+    job = await service.run(service.jobs.start, *work, dry_run=body.dry_run)
     return job.shown()
 
 
 @router.get("/jobs", summary="List your jobs", operation_id="list_jobs")
 async def list_jobs(request: Request, lake: LakeName = None) -> dict[str, Any]:
-    """Return the jobs of your token that this process remembers, newest first."""
+    """Return the last jobs of your token, newest first, whichever process of the service runs them."""
     service = service_of(request)
     identity = await service.enter(request, Role.ADMIN)
-    return {"jobs": [job.shown() for job in service.jobs.of(identity.principal)]}
+    return {"jobs": await service.run(service.jobs.of, identity.lake, identity.principal)}
 
 
 @router.get("/jobs/{id}", summary="Look at a job", operation_id="describe_job")
 async def describe_job(
     request: Request, id: Annotated[str, Path(max_length=64)], lake: LakeName = None
 ) -> dict[str, Any]:
-    """Return the state and progress of a job, and its result when it is done."""
+    """Return the state and progress of a job, and its result when it is done.
+
+    A job that was lost with its process is `failed` with the code `lost`.
+    """
     service = service_of(request)
     identity = await service.enter(request, Role.ADMIN)
-    return service.jobs.get(id, identity.principal).shown()
+    return await service.run(service.jobs.get, identity.lake, id, identity.principal)
 
 
 @router.delete("/jobs/{id}", summary="Cancel a job", operation_id="cancel_job")
@@ -78,7 +82,7 @@ async def cancel_job(
     """
     service = service_of(request)
     identity = await service.enter(request, Role.ADMIN)
-    return service.jobs.cancel(id, identity.principal).shown()
+    return await service.run(service.jobs.cancel, identity.lake, id, identity.principal)
 
 
 @router.get(

@@ -1,0 +1,100 @@
+"""Jobs in the catalog, so that every process of a service shows the jobs of all.
+
+A job is a mark in the lake, with its state and the end of its process's lease by the clock of the database. The process
+keeps the lease while the job runs: a job whose lease has ended was lost with its process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from quacklake.catalog import Reader, own_tables
+from quacklake.format.objects import StreamMark, job_stream
+from quacklake.service.problems import TooBusyError
+
+if TYPE_CHECKING:
+    from quacklake.lake import Lake
+
+__all__ = ["ENDED", "JobRecords"]
+
+ENDED = ("done", "failed", "cancelled")
+_DIGITS = 40
+_LONGEST = 1 << 18
+"""Characters of a record; a longer result is only shown by the process that has it."""
+_LOST = {
+    "code": "lost",
+    "detail": "the process that ran the job has ended",
+    "hint": "look at what it has done, and start it again",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecords:
+    """The jobs of a principal on a lake. A job is a mapping with an ``id`` and a ``state``."""
+
+    lake: Lake
+    principal: str
+
+    def add(self, job: Mapping[str, Any], holder: str, seconds: float, most: int) -> None:
+        """Write a new job; the oldest that have ended make room. Raises ``TooBusyError`` when none of ``most`` has.
+
+        Raises ``ReadOnlyError`` for a lake that cannot keep jobs.
+        """
+        with self.lake.handle.context.catalog.commit() as writer:
+            now = _now(writer)
+            known = own_tables.streams_named(writer, self._prefix)
+            ended = [mark for mark in known if _shown(mark, now)["state"] in ENDED]
+            surplus = len(known) - most + 1
+            if surplus > len(ended):
+                raise TooBusyError("too many jobs wait")
+            for mark in ended[: max(surplus, 0)]:
+                own_tables.remove_stream(writer, mark.name)
+            own_tables.put_stream(writer, self._mark(job, holder, now, seconds), new=True)
+
+    def save(self, job: Mapping[str, Any], holder: str, seconds: float) -> None:
+        """Write the state of a job, and keep it for some more seconds."""
+        with self.lake.handle.context.catalog.commit() as writer:
+            mark = self._mark(job, holder, _now(writer), seconds)
+            own_tables.put_stream(writer, mark, new=own_tables.find_stream(writer, mark.name) is None)
+
+    def all(self) -> list[dict[str, Any]]:
+        """Return the jobs of all processes, newest first."""
+        with self.lake.handle.context.catalog.read() as reader:
+            now, known = _now(reader), own_tables.streams_named(reader, self._prefix)
+        return [_shown(mark, now) for mark in reversed(known)]
+
+    def find(self, id_: str) -> dict[str, Any] | None:
+        """Return a job; None when there is none with this id."""
+        with self.lake.handle.context.catalog.read() as reader:
+            now, mark = _now(reader), own_tables.find_stream(reader, self._prefix + id_)
+        return None if mark is None else _shown(mark, now)
+
+    @property
+    def _prefix(self) -> str:
+        return job_stream(f"{hashlib.sha256(self.principal.encode()).hexdigest()[:_DIGITS]} ")
+
+    def _mark(self, job: Mapping[str, Any], holder: str, now: int, seconds: float) -> StreamMark:
+        until = now + round(seconds * 1000)
+        text = json.dumps({"job": job, "until": until})
+        if len(text) > _LONGEST:
+            text = json.dumps({"job": {**job, "result": None}, "until": until})
+        mark = StreamMark(self._prefix + job["id"], job["kind"], holder, 0)
+        return replace(mark, position=text)
+
+
+def _shown(mark: StreamMark, now: int) -> dict[str, Any]:
+    """Return a job as it is to be shown at a time."""
+    found = json.loads(mark.position or "{}")
+    job: dict[str, Any] = found["job"]
+    is_lost = job["state"] not in ENDED and found["until"] <= now
+    return {**job, "state": "failed", "error": _LOST} if is_lost else job
+
+
+def _now(reader: Reader) -> int:
+    return int(reader.run("clock", sa.select(reader.backend.now_ms())).scalar_one())

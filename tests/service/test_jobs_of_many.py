@@ -1,0 +1,176 @@
+"""Jobs of many processes: each shows all of them, and one that died with its process is told as lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import quacklake
+from quacklake import faults
+from quacklake.catalog import own_tables
+from quacklake.faults import Fault
+from quacklake.format.objects import job_stream
+from quacklake.lake import Lake
+from quacklake.service import jobs as module
+from quacklake.service.job_records import JobRecords
+from quacklake.service.jobs import Jobs
+from quacklake.service.problems import TooBusyError
+from tests.service.serving import is_problem, sample_lake, served
+from tests.service.test_work import finished
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[Lake]:
+    with sample_lake(tmp_path) as found:
+        yield found
+
+
+def _until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+@contextmanager
+def opened(most: int = 10, lease: float = 30.0) -> Iterator[Jobs]:
+    found = Jobs(most, lambda _: None, lease)
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Let ``verify`` wait until the event is set."""
+    free = threading.Event()
+
+    def wait(*_: Any) -> dict[str, bool]:
+        return {"waited": free.wait(30)}
+
+    monkeypatch.setattr(module, "KINDS", {**module.KINDS, "verify": wait})
+    yield free
+    free.set()
+
+
+def test_every_process_shows_the_jobs_of_all(tmp_path: Path) -> None:
+    with served(sample_lake(tmp_path)) as first, served(quacklake.connect(f"sqlite:///{tmp_path}/lake.db")) as second:
+        done = finished(first, "expire", dry_run=True, keep_last=1)
+        failed = finished(second, "restore", table="nowhere", to=1)
+        for each in (first, second):
+            assert each.admin.get(f"/api/v1/jobs/{done['id']}").json() == done
+            assert each.admin.get("/api/v1/jobs").json() == {"jobs": [failed, done]}
+            is_problem(each.admin.get(f"/api/v1/jobs/{done['id'][:-1]}"), 404, "not_found")
+            is_problem(each.admin.get("/api/v1/jobs/%25"), 404, "not_found")
+        assert first.lake.streams.list().num_rows == 0
+
+
+def test_jobs_of_two_principals_never_meet(lake: Lake) -> None:
+    with opened() as jobs, opened() as others:
+        mine = jobs.start(lake, "a", "verify", {}, dry_run=False).id
+        for each in (jobs, others):
+            assert [job["id"] for job in each.of(lake, "a")] == [mine]
+            assert each.of(lake, "b") == []
+            with pytest.raises(quacklake.errors.NotFoundError):
+                each.get(lake, mine, "b")
+
+
+def test_a_long_job_is_not_lost_while_its_process_lives(lake: Lake, held: threading.Event) -> None:
+    def end_of_lease() -> int:
+        with lake.handle.context.catalog.read() as reader:
+            [mark] = own_tables.streams_named(reader, job_stream(""))
+        return int(json.loads(mark.position or "{}")["until"])
+
+    with opened(lease=1.5) as jobs, opened() as others:
+        id_ = jobs.start(lake, "a", "verify", {}, dry_run=False).id
+        _until(lambda: others.get(lake, id_, "a")["state"] == "running")
+        for _ in range(2):
+            before = end_of_lease()
+            _until(lambda before=before: end_of_lease() > before)  # type: ignore[misc]
+        held.set()
+        _until(lambda: others.get(lake, id_, "a")["state"] == "done")
+        assert others.get(lake, id_, "a")["result"] == {"waited": True}
+
+
+_CHILD = """
+import sys, time
+import quacklake
+from quacklake.service import jobs
+jobs.KINDS = {**jobs.KINDS, "verify": lambda *_: time.sleep(60)}
+found = jobs.Jobs(10, lambda job: print(job.id, flush=True), 1.5)
+found.start(quacklake.connect(sys.argv[1]), "a", "verify", {}, dry_run=False)
+time.sleep(60)
+"""
+
+
+def test_a_job_whose_process_was_killed_is_lost_after_its_lease(lake: Lake, tmp_path: Path) -> None:
+    line = [sys.executable, "-c", _CHILD, f"sqlite:///{tmp_path}/lake.db"]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as child, opened() as others:
+        assert child.stdout is not None
+        id_ = child.stdout.readline().strip()
+        assert others.get(lake, id_, "a")["state"] == "running"
+        os.kill(child.pid, signal.SIGKILL)
+        _until(lambda: others.get(lake, id_, "a")["state"] == "failed")
+        assert others.of(lake, "a")[0]["error"]["code"] == "lost"
+
+
+def test_jobs_that_wait_when_their_service_stops_are_told_as_failed(lake: Lake, held: threading.Event) -> None:
+    jobs = Jobs(10, lambda _: None)
+    ids = [jobs.start(lake, "a", "verify", {}, dry_run=False).id for _ in range(4)]
+    _until(lambda: sum(jobs.get(lake, id_, "a")["state"] == "running" for id_ in ids) == 2)
+    closing = threading.Thread(target=jobs.close)
+    closing.start()
+    held.set()
+    closing.join()
+    with opened() as others:
+        found = {job["id"]: job["state"] for job in others.of(lake, "a")}
+    assert set(found) == set(ids)
+    assert sorted(found.values())[:2] == ["done", "done"] and set(found.values()) <= {"done", "failed"}
+
+
+def test_as_many_jobs_are_kept_as_the_setting_says(lake: Lake, held: threading.Event) -> None:
+    held.set()
+    with opened(most=3) as jobs, opened(most=3) as others:
+        ids = []
+        for number in range(8):
+            chosen = (jobs, others)[number % 2]
+            ids.append(chosen.start(lake, "a", "verify", {}, dry_run=False).id)
+            _until(lambda: all(job["state"] == "done" for job in JobRecords(lake, "a").all()))
+        assert [job["id"] for job in JobRecords(lake, "a").all()] == ids[:-4:-1]
+        held.clear()
+        for _ in range(3):
+            jobs.start(lake, "a", "verify", {}, dry_run=False)
+        for each in (jobs, others):
+            with pytest.raises(TooBusyError):
+                each.start(lake, "a", "verify", {}, dry_run=False)
+        held.set()
+
+
+@pytest.mark.parametrize("at", [1, 2])
+def test_a_state_that_the_catalog_did_not_take_is_told_again(lake: Lake, at: int) -> None:
+    with opened(lease=0.2) as jobs, opened() as others:
+        with faults.arm(Fault(at=at, pattern="catalog.update_stream.before")):
+            id_ = jobs.start(lake, "a", "verify", {}, dry_run=False).id
+            _until(lambda: others.get(lake, id_, "a")["state"] == "done")
+
+
+def test_a_result_that_is_too_long_is_left_out_of_the_catalog(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    long = "x" * 300_000
+    monkeypatch.setattr(module, "KINDS", {**module.KINDS, "verify": lambda *_: {"text": long}})
+    with opened() as jobs, opened() as others:
+        id_ = jobs.start(lake, "a", "verify", {}, dry_run=False).id
+        _until(lambda: others.get(lake, id_, "a")["state"] == "done")
+        assert others.get(lake, id_, "a")["result"] is None
+        assert jobs.get(lake, id_, "a")["result"] == {"text": long}
