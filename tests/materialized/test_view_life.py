@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,8 +15,8 @@ from quacklake import Lake, Safety, telemetry
 from quacklake.catalog import own_tables
 from quacklake.errors import NotPermittedError, QuacklakeError, StaleViewError
 from quacklake.faults import Fault, arm
-from quacklake.materialized import workspace
 from quacklake.materialized.watching import refreshing
+from quacklake.scan import remembered
 from tests.catalog.stock import Stock
 from tests.layout import plain_only
 
@@ -289,7 +291,7 @@ def test_views_over_one_table_plan_its_changes_once_unless_it_changes_between(
         known = telemetry.snapshot().timings.get("scan.plan_feed")
         return 0 if known is None else known.count
 
-    monkeypatch.setattr(workspace, "_FEED_AGE", 600.0)
+    monkeypatch.setattr(remembered, "SECONDS", 600.0)
     with filled(quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=tmp_path / "data")) as lake:
         lake.create_materialized_view("w", "SELECT id, x + 1 AS y FROM t WHERE x > 3")
         lake.sql("INSERT INTO t SELECT i, 'k' || i % 7, i FROM range(100, 140) r(i)")
@@ -305,3 +307,21 @@ def test_views_over_one_table_plan_its_changes_once_unless_it_changes_between(
         }[between[0]]
         assert plans() - before == (1 if between == "nothing" else 2)
         assert [found.ok for found in lake.materialized_views.verify()] == [True, True]
+
+
+def test_changes_of_another_history_with_the_same_snapshots_are_planned_anew(tmp_path: Path) -> None:
+    plain_only("a catalog of a shared lake is not restored this way")
+    path = tmp_path / "lake.db"
+    with (
+        filled(quacklake.connect(f"sqlite:///{path}", data_path=tmp_path / "data")) as lake,
+        closing(sqlite3.connect(":memory:")) as copy,
+    ):
+        with closing(sqlite3.connect(path)) as database:
+            database.backup(copy)
+        lake.sql("INSERT INTO t VALUES (900, 'k1', 9)")
+        assert lake.refresh("v").changes == 1
+        with closing(sqlite3.connect(path)) as database:
+            copy.backup(database)
+        lake.sql("INSERT INTO t VALUES (901, 'k1', 9), (902, 'k2', 9)")
+        assert lake.refresh("v").changes == 2
+        assert [found.ok for found in lake.materialized_views.verify()] == [True]
