@@ -32,7 +32,10 @@ def end(self, word):
 dbapi.Connection._end = end
 """
 
-pytestmark = pytest.mark.skipif(not (DBT / "dbt").is_dir(), reason="dbt is not installed: make .venv/dbt")
+pytestmark = [
+    pytest.mark.skipif(not (DBT / "dbt").is_dir(), reason="dbt is not installed: make .venv/dbt"),
+    pytest.mark.timeout(7200 if seeds.LONG else 1200),
+]
 
 
 def _run(project: Path, code: str, *words: str) -> subprocess.CompletedProcess[str]:
