@@ -20,16 +20,17 @@ _CLASSES = 2
 _RUN = "import sys; from dbt.cli.main import cli; sys.exit(cli())"
 _KILL = """
 import os, signal
-from quacklake import dbapi
-commit = dbapi.Connection._end
-def end(self, word):
-    ends = word == "COMMIT" and self._session.work.explicit
+from dbt.adapters.quacklake.connections import QuacklakeConnectionManager as Manager
+commit = Manager.add_commit_query
+def end(self):
+    ends = self.get_thread_connection().name == "model.jaffle_lake.orders"
     if ends and {before}:
         os.kill(os.getpid(), signal.SIGKILL)
-    commit(self, word)
+    done = commit(self)
     if ends:
         os.kill(os.getpid(), signal.SIGKILL)
-dbapi.Connection._end = end
+    return done
+Manager.add_commit_query = end
 """
 
 pytestmark = [
