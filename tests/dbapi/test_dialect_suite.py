@@ -11,6 +11,7 @@ from tests.suites import run_sqlalchemy
 _CLASSES = 8
 
 
+@pytest.mark.timeout(7200 if seeds.LONG else 1200)
 @pytest.mark.daily(0.5)
 def test_sqlalchemys_suite_passes_but_for_what_is_listed() -> None:
     outcome = run_sqlalchemy(0 if seeds.LONG else _CLASSES)

@@ -20,19 +20,23 @@ _CLASSES = 2
 _RUN = "import sys; from dbt.cli.main import cli; sys.exit(cli())"
 _KILL = """
 import os, signal
-from quacklake import dbapi
-commit = dbapi.Connection._end
-def end(self, word):
-    ends = word == "COMMIT" and self._session.work.explicit
+from dbt.adapters.quacklake.connections import QuacklakeConnectionManager as Manager
+commit = Manager.add_commit_query
+def end(self):
+    ends = self.get_thread_connection().name == "model.jaffle_lake.orders"
     if ends and {before}:
         os.kill(os.getpid(), signal.SIGKILL)
-    commit(self, word)
+    done = commit(self)
     if ends:
         os.kill(os.getpid(), signal.SIGKILL)
-dbapi.Connection._end = end
+    return done
+Manager.add_commit_query = end
 """
 
-pytestmark = pytest.mark.skipif(not (DBT / "dbt").is_dir(), reason="dbt is not installed: make .venv/dbt")
+pytestmark = [
+    pytest.mark.skipif(not (DBT / "dbt").is_dir(), reason="dbt is not installed: make .venv/dbt"),
+    pytest.mark.timeout(7200 if seeds.LONG else 1200),
+]
 
 
 def _run(project: Path, code: str, *words: str) -> subprocess.CompletedProcess[str]:

@@ -18,7 +18,10 @@ INSTALLED = REPOSITORY / ".venv" / "dlt"
 KILLS = "test_each_row_is_there_once_after_a_kill"
 _TESTS, _PLACES = 3, 5
 
-pytestmark = pytest.mark.skipif(not (INSTALLED / "dlt").is_dir(), reason="dlt is not installed: make .venv/dlt")
+pytestmark = [
+    pytest.mark.skipif(not (INSTALLED / "dlt").is_dir(), reason="dlt is not installed: make .venv/dlt"),
+    pytest.mark.timeout(7200 if seeds.LONG else 1200),
+]
 
 
 def _tests() -> list[str]:
