@@ -20,14 +20,17 @@ FOLDERS = {
     "tests/conformance/": 0.35,
     "tests/connectors/": 0.3,
     "tests/crash/": 0.3,
+    "tests/dbt/": 0.4,
+    "tests/dlt/": 0.4,
     "tests/maintenance/": 0.35,
     "tests/materialized/": 0.3,
     "tests/pipelines/": 0.3,
     "tests/pond/": 0.2,
     "tests/prove/": 0.25,
-    "tests/service/": 0.25,
+    "tests/service/": 0.18,
     "tests/spark/": 0.25,
     "tests/tenants/": 0.35,
+    "tests/transfer/": 0.25,
 }
 """Folders whose tests take long, and the share of those without a mark of their own."""
 _TESTS = "tests"
