@@ -22,6 +22,8 @@ APART = ("tests/spark/test_cluster.py", "tests/spark/test_connect.py::test_table
 BY_PARAMETER = frozenset({"tests/crash/test_crashes.py", "tests/scan/test_pruning.py"})
 #: The long units, longest first; others come after them, and the quickest tests last.
 FIRST = (
+    "tests/test_forks.py",  # quick, but the system may refuse to fork a process that has grown
+    "tests/services/",
     *SHARED,
     *APART,
     "tests/connectors/test_hudi_sink.py",
@@ -49,10 +51,10 @@ def unit(nodeid: str) -> str:
 def rank(nodeid: str) -> int:
     """Return a number that is smaller for a test whose unit starts sooner."""
     scope = unit(nodeid)
-    if any(scope.startswith(place) for place in LAST):
-        return len(FIRST) + 1
     if scope in FIRST:
         return FIRST.index(scope)
+    if any(scope.startswith(place) for place in LAST):
+        return len(FIRST) + 1
     return next((number for number, place in enumerate(FIRST) if scope.startswith(place)), len(FIRST))
 
 

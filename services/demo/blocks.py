@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -187,16 +188,22 @@ class Publisher:
             (subject, body, {"Nats-Msg-Id": f"block-{self.published + number}"})
             for number, (subject, body) in enumerate(itertools.islice(messages, count))
         ]
-        try:
-            connection.publish(some)
-        except QuacklakeError:
-            if not self._ended.is_set():
-                raise
+        until = time.monotonic() + _PATIENCE
+        while not self._ended.is_set():
+            try:
+                connection.publish(some)
+                break
+            except QuacklakeError:
+                if time.monotonic() >= until:
+                    raise
+                self._ended.wait(0.5)
         self.published += len(some)
 
 
 _CHUNK = 1_000
 _SLOWLY = 10
+_PATIENCE = 90.0
+"""Seconds for which a server may be away: less than those for which it knows a message that comes again."""
 
 
 def _messages() -> Iterator[tuple[str, bytes]]:

@@ -444,14 +444,29 @@ class _BulkInsert:
         return f'{self._head} SELECT * FROM "{name}"'
 
     def table(self, rows: list[Any]) -> pa.Table | None:
-        """Return rows as a table; None where a column has no common type, or a row not the right length."""
+        """Return rows as a table; None where a column has no common type, or a row not the right length.
+
+        Arrow would make 5.0 of a 5 beside a 1.5, which is another text.
+        """
         if not all(isinstance(row, list | tuple) and len(row) == self._width for row in rows):
             return None
+        given = list(zip(*rows, strict=True))
+        if any(len(set(_kinds(column))) > 1 for column in given):
+            return None
         try:
-            columns = [pa.array(column) for column in zip(*rows, strict=True)]
+            columns = [pa.array(column) for column in given]
         except (pa.ArrowException, OverflowError, ValueError, TypeError):
             return None
         return pa.table(columns, names=[f"c{number}" for number in range(self._width)])
+
+
+def _kinds(value: Any) -> Iterator[type]:
+    """Yield the types of the values in a value, without that of NULL."""
+    if isinstance(value, list | tuple | dict):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _kinds(each)
+    elif value is not None:
+        yield type(value)
 
 
 def _bulk(sql: str) -> _BulkInsert | None:

@@ -166,10 +166,10 @@ def test_a_misspelt_variable_is_told(run: Run, lake: Path, monkeypatch: pytest.M
 
 
 def test_commands_do_without_pandas_until_spark_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    from quacklake.cli.app import _WithoutPandas
+    from quacklake.cli.app import _Without
 
     monkeypatch.delitem(sys.modules, "pyspark", raising=False)
     with pytest.raises(ModuleNotFoundError):
-        _WithoutPandas().find_spec("pandas")
+        _Without(frozenset({"pandas"})).find_spec("pandas")
     monkeypatch.setitem(sys.modules, "pyspark", sys)
-    assert _WithoutPandas().find_spec("pandas") is None, "another finder may find it"
+    assert _Without(frozenset({"pandas"})).find_spec("pandas") is None, "another finder may find it"

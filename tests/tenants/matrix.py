@@ -396,6 +396,7 @@ def _quiet() -> Iterator[Case]:
         "access.users": lambda m, o: m.access.users(),
         "access.roles": lambda m, o: m.access.roles(),
         "access.grants": lambda m, o: m.access.grants(),
+        "access.named_grants": lambda m, o: m.access.named_grants(),
         "access.policies": lambda m, o: m.access.policies(),
         "access.rules": lambda m, o: m.access.rules(o.user).roles,
         "access.is_enabled": lambda m, o: m.access.is_enabled(o.user),

@@ -28,9 +28,15 @@ const KINDS = { added: "insert", changed: "update", removed: "delete" } as const
 export function Compare({ name, snapshots, at }: { name: string; snapshots: readonly Snapshot[]; at: number | null }) {
   const shown = at ?? snapshots.at(-1)!.snapshot_id;
   const index = Math.max(0, snapshots.findLastIndex((each) => each.snapshot_id <= shown));
-  const [range, setRange] = useState<[number, number]>([0, 0]);
-  useEffect(() => setRange([snapshots[Math.max(0, index - 1)]!.snapshot_id, snapshots[index]!.snapshot_id]), [name, shown, snapshots.length]);
-  const [from, to] = range;
+  const [chosen, setChosen] = useState<[number, number] | null>(null);
+  useEffect(() => setChosen(null), [name, at]);
+  const [from, to] = chosen ?? [snapshots[Math.max(0, index - 1)]!.snapshot_id, snapshots[index]!.snapshot_id];
+  /** Keep the other end as it is now, which may be newer than what is drawn. */
+  const choose = (id: number, other: 0 | 1) =>
+    setChosen((before) => {
+      const kept = (before ?? [from, to])[other];
+      return [Math.min(id, kept), Math.max(id, kept)];
+    });
   const [after, setAfter] = useState(0);
   useEffect(() => setAfter(0), [from, to]);
   const found = useLoad(async (signal) => (to === 0 && from === 0 ? null : get<Difference>(tablePath(name, "/diff"), { from, to, limit: PAGE, after }, signal)), [name, from, to, after]);
@@ -38,8 +44,8 @@ export function Compare({ name, snapshots, at }: { name: string; snapshots: read
   return (
     <>
       <div class="filters">
-        <Pick label="From" snapshots={snapshots} chosen={from} choose={(id) => setRange([Math.min(id, to), Math.max(id, to)])} />
-        <Pick label="To" snapshots={snapshots} chosen={to} choose={(id) => setRange([Math.min(from, id), Math.max(from, id)])} />
+        <Pick label="From" snapshots={snapshots} chosen={from} choose={(id) => choose(id, 1)} />
+        <Pick label="To" snapshots={snapshots} chosen={to} choose={(id) => choose(id, 0)} />
       </div>
       {found.error && <Failure error={found.error} again={found.again} />}
       {!data && !found.error && <Waiting lines={6} />}

@@ -31,8 +31,9 @@ from quacklake.errors import (
 )
 from quacklake.format.objects import StreamMark, TableInfo
 from quacklake.format.schema import TableSchema
+from quacklake.format.signatures import Signature
 from quacklake.lake.lake import LakeTransaction
-from quacklake.operations.handles import TransactionHandle
+from quacklake.operations.handles import LakeHandle, TransactionHandle
 from quacklake.operations.reference import TableRef
 from quacklake.service.bodies import PlainRows, joined, plain_rows, rows_of
 from quacklake.service.idempotency import ForgetKeys, Key, check_count, known_answers
@@ -353,8 +354,10 @@ class _Committer:
                 each.done({"rows": each.count, "snapshot": snapshot, "repeated": False})
         return refused
 
-    def _signed(self, append: Append) -> Lake:
-        return self._lake if append.author is None else self._lake.signed(author=append.author)
+    def _signed(self, append: Append) -> LakeHandle:
+        """Return the handle of the lake; what it commits has the author of an append."""
+        handle = self._lake.handle
+        return handle if append.author is None else handle.signed(Signature(append.author, None, None))
 
     def _joined(
         self, tx: Transaction, group: Sequence[Append], refused: list[Append]
@@ -460,7 +463,7 @@ def _mark(tx: Transaction, appends: Sequence[Append]) -> None:
             each.key.mark(tx, {"rows": each.count})
 
 
-def committed(lake: Lake, work: Callable[[Transaction], object], *, blind: bool = False) -> int:
+def committed(handle: LakeHandle, work: Callable[[Transaction], object], *, blind: bool = False) -> int:
     """Run work in a transaction, again after a conflict, and return the snapshot that it made or found."""
     last: list[Transaction] = []
 
@@ -468,7 +471,7 @@ def committed(lake: Lake, work: Callable[[Transaction], object], *, blind: bool 
         last[:] = [tx]
         work(tx)
 
-    lake.handle.run(planned, blind=blind)
+    handle.run(planned, blind=blind)
     made = last[0].committed
     return (last[0].base if made is None else made).id
 
@@ -487,7 +490,7 @@ def commit_once(lake: Lake, key: Key | None, work: Callable[[LakeTransaction], d
         if key is not None and key.name in known:
             return key.answer(known[key.name])
         try:
-            snapshot = committed(lake, marked)
+            snapshot = committed(lake.handle, marked)
         except StreamBatchDoneError:
             continue
         return {**answers[0], "snapshot": snapshot, "repeated": False}
