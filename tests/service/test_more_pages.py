@@ -318,7 +318,9 @@ def test_snapshots_of_a_table_are_compared_tagged_and_undone(page: Page, rich: S
     picture(page, "compare", tmp_path)
     assert [each["tag"] for each in rich.lake.history.tags().to_pylist()] == ["counted"]
     page.go("tables/main.orders?tab=compare")
-    first, last = (each["snapshot_id"] for each in rich.lake.table("orders").history().to_pylist()[::-1][1:5:3])
+    known = [each["snapshot_id"] for each in rich.lake.table("orders").history().to_pylist()]
+    page.wait(f"document.querySelector('.difference')?.dataset.to === '{known[0]}'")
+    first, last = known[::-1][1:5:3]
     page.choose("select[name=from]", str(first))
     page.choose("select[name=to]", str(last))
     page.wait(f"document.querySelector('.difference')?.dataset.to === '{last}'")

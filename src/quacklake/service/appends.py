@@ -95,10 +95,16 @@ class Append:
         """The bytes that it holds while it waits."""
         return len(self.body) if self.given is None else int(self.given.nbytes)
 
+    @property
+    def counted(self) -> int | None:
+        """The number of its rows, where that is known."""
+        rows = self.given if self._rows is None else self._rows[1]
+        return None if rows is None else int(rows.num_rows)
+
     def repeat(self, answer: Callable[[int | None], dict[str, Any]]) -> None:
         """Note an answer that was given before, unless it was for another number of rows, where that is known."""
         try:
-            self.done(answer(None if self.given is None else self.given.num_rows))
+            self.done(answer(self.counted))
         except QuacklakeError as error:
             self.failed(error)
 
@@ -128,7 +134,7 @@ class Append:
         """
         if self.key is not None:
             self.key.check_same(first.key)
-            if self.format != first.format:
+            if self.format != first.format and self.counted is None:
                 raise TooBusyError("a request with the same idempotency key is under way")
         first._followers.append(self)
 
@@ -318,6 +324,8 @@ class _Committer:
                 if each.key is not None and name in known:
                     each.done(self._repeated(each, each.key, known[name]))
                 elif name in fresh:
+                    if each.format != fresh[name].format:
+                        self._read(each)
                     each.follow(fresh[name])
                 else:
                     found.append(each)
@@ -331,9 +339,13 @@ class _Committer:
         """Return what was answered before. The rows of another format are counted to see that they are the same."""
         if not key.is_other_format(mark):
             return key.answer(mark)
+        return key.answer(mark, self._read(append))
+
+    def _read(self, append: Append) -> int:
+        """Read the rows of an append, and return how many they are."""
         ref = TableRef.parse(append.table)
         schema = self._lake.handle.view().find_table(ref.schema, ref.name).schema
-        return key.answer(mark, append.rows(schema, self._settings).num_rows)
+        return int(append.rows(schema, self._settings).num_rows)
 
     def _commit(self, group: Sequence[Append]) -> list[Append]:
         """Commit appends as one snapshot; return those that did not fit."""
