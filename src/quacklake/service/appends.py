@@ -32,10 +32,10 @@ from quacklake.errors import (
 from quacklake.format.objects import StreamMark, TableInfo
 from quacklake.format.schema import TableSchema
 from quacklake.format.signatures import Signature
-from quacklake.lake.lake import LakeTransaction
-from quacklake.operations.handles import LakeHandle, TransactionHandle
+from quacklake.operations.handles import LakeHandle
 from quacklake.operations.reference import TableRef
 from quacklake.service.bodies import PlainRows, joined, plain_rows, rows_of
+from quacklake.service.commits import RACES, committed, opened
 from quacklake.service.idempotency import ForgetKeys, Key, check_count, known_answers
 from quacklake.service.problems import StalledError, TooBusyError
 from quacklake.service.settings import ServiceSettings
@@ -44,11 +44,9 @@ if TYPE_CHECKING:
     from quacklake.lake import Lake
     from quacklake.transaction import Transaction
 
-__all__ = ["Append", "GroupCommits", "commit_once", "late"]
+__all__ = ["Append", "GroupCommits", "late"]
 
 T = TypeVar("T")
-_RACES = 5
-"""The most times that another process may do the same request first before that is an error."""
 
 
 @dataclass(eq=False, slots=True)
@@ -289,7 +287,7 @@ class _Committer:
 
     def _answer(self, group: list[Append]) -> None:
         """Answer what was done before, commit the rest together, and what is refused one by one."""
-        for number in range(_RACES):
+        for number in range(RACES):
             # the commit itself finds keys that are in the lake: they are looked for only then
             fresh = self._unanswered(group, look=number > 0)
             if not fresh:
@@ -355,7 +353,7 @@ class _Committer:
             refused.clear()
             for table, rows, members in self._joined(tx, group, refused):
                 faults.reach("service.append.before")
-                _opened(self._lake, tx).table(table).append(rows)
+                opened(self._lake, tx).table(table).append(rows)
                 _mark(tx, members)
 
         snapshot = committed(self._signed(group[0]), work, blind=True)
@@ -435,7 +433,7 @@ class _Committer:
         def work(tx: Transaction) -> None:
             ref = TableRef.parse(append.table)
             rows = append.rows(tx.find_table(ref.schema, ref.name).schema, self._settings)
-            _opened(self._lake, tx).table(append.table).append(rows)
+            opened(self._lake, tx).table(append.table).append(rows)
             _mark(tx, [append])
 
         try:
@@ -465,45 +463,7 @@ def _by_author(group: Sequence[Append]) -> list[list[Append]]:
     return list(found.values())
 
 
-def _opened(lake: Lake, tx: Transaction) -> LakeTransaction:
-    return LakeTransaction(TransactionHandle(lake.handle.context, tx))
-
-
 def _mark(tx: Transaction, appends: Sequence[Append]) -> None:
     for each in appends:
         if each.key is not None:
             each.key.mark(tx, {"rows": each.count})
-
-
-def committed(handle: LakeHandle, work: Callable[[Transaction], object], *, blind: bool = False) -> int:
-    """Run work in a transaction, again after a conflict, and return the snapshot that it made or found."""
-    last: list[Transaction] = []
-
-    def planned(tx: Transaction) -> None:
-        last[:] = [tx]
-        work(tx)
-
-    handle.run(planned, blind=blind)
-    made = last[0].committed
-    return (last[0].base if made is None else made).id
-
-
-def commit_once(lake: Lake, key: Key | None, work: Callable[[LakeTransaction], dict[str, Any]]) -> dict[str, Any]:
-    """Change a lake once for a key, and return what work returned, then or now, with its snapshot."""
-    answers: list[dict[str, Any]] = []
-
-    def marked(tx: Transaction) -> None:
-        answers[:] = [work(_opened(lake, tx))]
-        if key is not None:
-            key.mark(tx, answers[0])
-
-    for _ in range(_RACES):
-        known = {} if key is None else known_answers(lake, [key])
-        if key is not None and key.name in known:
-            return key.answer(known[key.name])
-        try:
-            snapshot = committed(lake.handle, marked)
-        except StreamBatchDoneError:
-            continue
-        return {**answers[0], "snapshot": snapshot, "repeated": False}
-    raise TooBusyError("the same request is done elsewhere")

@@ -69,11 +69,8 @@ def serve(
     if context.config.log_format == "json":  # for a program that collects them, not for a person at a terminal
         logging.getLogger("quacklake.service").setLevel(logging.INFO)
     known = _tokens(tokens)
-    if users and (known or anonymous is not None):
-        raise ConfigError("pass --users, or --tokens and --anonymous")
     web = _web_tokens(oidc_issuer, oidc_audience, oidc_keys)
-    if web is not None and not users:
-        raise ConfigError("tokens of a provider are for --users", hint="the lake says what each user may do")
+    _check_doors(users=users, others=bool(known) or anonymous is not None, web=web is not None)
     serving.check_place(host, authenticated=anonymous is None)
     tls = _tls(tls_certificate, tls_key)
     settings = ServiceSettings(
@@ -91,15 +88,21 @@ def serve(
         known = {made: Role.ADMIN}
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="quacklake-demo-"))) if demo else None
-        gate = _gate(
-            context, folder, None if users else known, None if anonymous is None else Role[anonymous.upper()], web
-        )
+        role = None if anonymous is None else Role[anonymous.upper()]
+        gate = _gate(context, folder, None if users else known, role, web)
         stack.callback(gate.close)
         commits = GroupCommits(settings)
         beside = None if flight is None else _flight(gate, host, flight, tls, commits)
-
         app = _app(gate, settings, beside, commits)
         serving.serve(app, settings, _told(context, settings, gate, beside, made), tls=tls)
+
+
+def _check_doors(*, users: bool, others: bool, web: bool) -> None:
+    """Raise ``ConfigError`` for ways in that exclude each other."""
+    if users and others:
+        raise ConfigError("pass --users, or --tokens and --anonymous")
+    if web and not users:
+        raise ConfigError("tokens of a provider are for --users", hint="the lake says what each user may do")
 
 
 def _check_installed() -> None:

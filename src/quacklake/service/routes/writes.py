@@ -11,8 +11,9 @@ from pydantic import BaseModel, Field
 from starlette.types import Scope
 
 from quacklake.errors import InputError
-from quacklake.service.appends import Append, commit_once, late
+from quacklake.service.appends import Append, late
 from quacklake.service.bodies import BODY_FORMATS, body_format, rows_of, unpacked
+from quacklake.service.commits import commit_once
 from quacklake.service.encoding import JSON, NDJSON
 from quacklake.service.idempotency import key_of
 from quacklake.service.identity import Identity, Role

@@ -1,0 +1,60 @@
+"""Commits of requests: work in a transaction, once for an idempotency key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from quacklake.errors import StreamBatchDoneError
+from quacklake.lake.lake import LakeTransaction
+from quacklake.operations.handles import LakeHandle, TransactionHandle
+from quacklake.service.idempotency import Key, known_answers
+from quacklake.service.problems import TooBusyError
+
+if TYPE_CHECKING:
+    from quacklake.lake import Lake
+    from quacklake.transaction import Transaction
+
+__all__ = ["RACES", "commit_once", "committed", "opened"]
+
+RACES = 5
+"""The most times that another process may do the same request first before that is an error."""
+
+
+def opened(lake: Lake, tx: Transaction) -> LakeTransaction:
+    """Return a transaction as users have it."""
+    return LakeTransaction(TransactionHandle(lake.handle.context, tx))
+
+
+def committed(handle: LakeHandle, work: Callable[[Transaction], object], *, blind: bool = False) -> int:
+    """Run work in a transaction, again after a conflict, and return the snapshot that it made or found."""
+    last: list[Transaction] = []
+
+    def planned(tx: Transaction) -> None:
+        last[:] = [tx]
+        work(tx)
+
+    handle.run(planned, blind=blind)
+    made = last[0].committed
+    return (last[0].base if made is None else made).id
+
+
+def commit_once(lake: Lake, key: Key | None, work: Callable[[LakeTransaction], dict[str, Any]]) -> dict[str, Any]:
+    """Change a lake once for a key, and return what work returned, then or now, with its snapshot."""
+    answers: list[dict[str, Any]] = []
+
+    def marked(tx: Transaction) -> None:
+        answers[:] = [work(opened(lake, tx))]
+        if key is not None:
+            key.mark(tx, answers[0])
+
+    for _ in range(RACES):
+        known = {} if key is None else known_answers(lake, [key])
+        if key is not None and key.name in known:
+            return key.answer(known[key.name])
+        try:
+            snapshot = committed(lake.handle, marked)
+        except StreamBatchDoneError:
+            continue
+        return {**answers[0], "snapshot": snapshot, "repeated": False}
+    raise TooBusyError("the same request is done elsewhere")
