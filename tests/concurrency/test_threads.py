@@ -85,7 +85,7 @@ def test_the_first_writes_of_a_lake_may_come_from_many_threads_at_once(database:
         for one in [pool.submit(first, n) for n in range(8)]:
             one.result()
         assert sorted(lake.table("t").to_arrow().column("x").to_pylist()) == list(range(8))
-        assert lake.snapshots().num_rows == 10
+        assert 3 <= lake.snapshots().num_rows <= 10, "appends that waited share a snapshot"
 
 
 def test_a_pool_that_is_too_small_makes_threads_wait_not_fail(new_lake: NewLake) -> None:

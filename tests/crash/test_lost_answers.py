@@ -21,6 +21,7 @@ from tests.crash.homes import Home, Workshop, look
 from tests.crash.operations import OPERATIONS, note
 from tests.crash.proxy import Proxy
 from tests.seeds import LONG, some
+from tests.transaction.waiting import together
 
 pytestmark = pytest.mark.crash
 
@@ -73,6 +74,23 @@ def test_a_commit_is_made_once_when_the_connection_is_lost_during_it(
     assert found.tables["main.t"] == expected
     assert found.snapshots == before + 3
     assert home.referenced() <= home.files()
+
+
+@pytest.mark.parametrize("how", ["request", "answer", "late"])
+@pytest.mark.parametrize("workshop", SERVERS[:1], indirect=True)
+def test_a_group_whose_answer_is_lost_is_committed_once(workshop: Workshop, how: str) -> None:
+    home = workshop.copy()
+    with home.connect() as lake:
+        before = look(lake)
+    with losing(home, how) as (lake, proxy):
+        lost = proxy.losses
+        table = lake.table("t")
+        given = table.to_arrow().slice(0, 1)
+        assert together(lake, [lambda: table.append(given)] * 4) == [1] * 4
+        assert proxy.losses == lost + 1
+    with home.connect() as lake:
+        found = look(lake)
+        assert len(found.tables["main.t"]) == len(before.tables["main.t"]) + 4
 
 
 @pytest.mark.parametrize("workshop", SERVERS[:1], indirect=True)

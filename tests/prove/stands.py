@@ -85,7 +85,7 @@ class Stand:
         catalog.prepare()
         catalog._cache.clear()
         catalog.totals = TotalsCache()
-        parts = (catalog, known.store, known.engine, known.config, TableCache(catalog), known.writer)
+        parts = (catalog, known.store, known.engine, known.config, TableCache(catalog), known.writer, known.group)
         return Lake(LakeHandle(LakeContext(*parts, plans=Plans(known.config.plan_cache_bytes))))
 
     def release(self) -> None:

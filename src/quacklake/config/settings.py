@@ -130,6 +130,9 @@ class Config:
         0,
         600_000,
     )
+    commit_group: int = _number(
+        "How many appends of threads of one process may share a snapshot, at most; 1: each has its own", 64, 1, 1_000
+    )
     limit_wait_ms: int = _number(
         "How long, in milliseconds, a commit or scan waits when its catalog (tenant) is at a limit",
         5_000,

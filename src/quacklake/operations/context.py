@@ -36,7 +36,7 @@ from quacklake.operations.views import order_macros
 from quacklake.scan.remembered import Plans
 from quacklake.storage import Store
 from quacklake.storage.failures import outage_of
-from quacklake.transaction import Retry, TableCache
+from quacklake.transaction import CommitGroup, Retry, TableCache
 
 if TYPE_CHECKING:
     from quacklake.operations.lineage import Lineage
@@ -137,6 +137,8 @@ class LakeContext:
     config: Config
     tables: TableCache
     writer: FileWriter
+    group: CommitGroup
+    """The appends of threads that wait for their commit."""
     plans: Plans
     """The plans of the newest snapshot, and of changes, that are remembered."""
     recent: Snapshot | None = None

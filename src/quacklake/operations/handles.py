@@ -210,7 +210,7 @@ class LakeHandle(Handle):
                 return stale or (again and isinstance(error, SnapshotExpiredError))
             return again
 
-        self.context.saw(commit.run(self.context.catalog, plan, self.context.retry, replan))
+        self.context.saw(commit.run(self.context.catalog, plan, self.context.retry, replan, self.context.group))
         self._follow(planned[-1])
         return results[0]
 

@@ -19,7 +19,7 @@ from quacklake.operations.stores import open_store, without_others
 from quacklake.scan.remembered import plans_of
 from quacklake.storage import Store
 from quacklake.tenancy.tenancy import Tenancy
-from quacklake.transaction import TableCache
+from quacklake.transaction import CommitGroup, TableCache
 
 T = TypeVar("T")
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,62}", re.ASCII)
@@ -88,7 +88,8 @@ def open_lake(
         reuse=not metadata.encrypted,
     )
     writer = FileWriter(store, encrypted=metadata.encrypted)
-    context = LakeContext(metadata, store, engine, config, TableCache(metadata), writer, plans)
+    group = CommitGroup(config.commit_group)
+    context = LakeContext(metadata, store, engine, config, TableCache(metadata), writer, group, plans)
     if config.openlineage_url is not None:
         from quacklake.operations.lineage import Lineage
 

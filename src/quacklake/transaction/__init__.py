@@ -11,6 +11,7 @@ from quacklake.transaction.changeset import (
     TableChange,
 )
 from quacklake.transaction.commit import Retry
+from quacklake.transaction.groups import CommitGroup
 from quacklake.transaction.objects import TableCache
 from quacklake.transaction.pending import DeleteTarget, PendingTable, TouchedFile, touched_files
 from quacklake.transaction.transaction import Transaction
@@ -18,6 +19,7 @@ from quacklake.transaction.transaction import Transaction
 __all__ = [
     "AlteredTable",
     "ChangeSet",
+    "CommitGroup",
     "DeleteTarget",
     "FlushedRows",
     "InlinedInsert",

@@ -349,6 +349,14 @@ class ChangeSet:
         )
 
     @property
+    def only_adds(self) -> bool:
+        """True when it adds rows to tables, and does nothing else."""
+        bare = all(table == TableChange(table.table, table.data_files, table.inlined) for table in self.tables)
+        return bare and self == ChangeSet(
+            self.token, self.base, self.tables, schema_ids=self.schema_ids, signature=self.signature
+        )
+
+    @property
     def added_rows(self) -> int:
         """The rows that it writes, updated ones among them; those that a compaction moves do not count."""
         changed = [table for table in self.tables if not table.compaction]

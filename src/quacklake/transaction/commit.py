@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import pyarrow.compute as pc
 
@@ -21,6 +21,7 @@ from quacklake.errors import (
     CommitConflict,
     CommitUnknown,
     NotFoundError,
+    QuacklakeError,
     TenantBusyError,
 )
 from quacklake.format.bounds import ANYTHING, Bounds, columns_of, may_match
@@ -32,6 +33,7 @@ from quacklake.scan.plan import column_key
 from quacklake.scan.planner import decode_inlined
 from quacklake.transaction.attempt import Attempt
 from quacklake.transaction.changeset import ChangeSet, TableChange
+from quacklake.transaction.groups import CommitGroup, Place, merged
 
 if TYPE_CHECKING:
     from quacklake.transaction.transaction import Transaction
@@ -92,12 +94,14 @@ def run(
     plan: Callable[[], Transaction],
     retry: Retry,
     replan: Callable[[BaseException, int], bool] = lambda error, left: False,
+    group: CommitGroup | None = None,
 ) -> Snapshot:
     """Plan, commit, try again after a lost race and plan again after a conflict; return the snapshot.
 
     ``plan`` runs each time in a transaction of its own. ``replan`` says, given an error of it or of the commit and how
-    many plans are left, whether another plan may succeed. Raise ``CommitConflict`` when another commit excludes the
-    changes, ``TenantLimitError`` and ``CommitUnknown`` when the database's answer was lost for good.
+    many plans are left, whether another plan may succeed. Changes that only add rows may be committed together with
+    others of a ``group``. Raise ``CommitConflict`` when another commit excludes the changes, ``TenantLimitError`` and
+    ``CommitUnknown`` when the database's answer was lost for good.
     """
     plans = tries = 0
     took = began = patient_until = 0.0
@@ -118,7 +122,11 @@ def run(
                     patient_until = time.monotonic() + retry.limit_wait_ms / 1000
                     stack.enter_context(telemetry.timed("commit", tenant=catalog.label))
                 mine, turn = turn, None
-                snapshot = _attempt(catalog, tx, mine, retry, last=tries == retry.count)
+                last = tries == retry.count
+                if group is not None and mine is None and catalog.has_tokens and tx.changes.only_adds:
+                    snapshot = _join(catalog, tx, group, retry, last=last)
+                else:
+                    snapshot = _attempt(catalog, tx, mine, retry, last=last)
                 if snapshot is not None:
                     return tx.succeeded(snapshot)
                 telemetry.count("commit.retries", tenant=catalog.label)
@@ -149,14 +157,74 @@ def run(
     raise CommitConflict("the operation lost every race", hint="try again, or raise ducklake_max_retry_count")
 
 
+def _join(catalog: Catalog, tx: Transaction, group: CommitGroup, retry: Retry, *, last: bool) -> Snapshot | None:
+    """Commit once, as ``_attempt`` does, together with others that wait; or find that another has done it."""
+    with group.turn(tx.changes) as place:
+        if not place.settled:
+            with _Lead(group, place) as lead:
+                return lead.made(_attempt(catalog, tx, None, retry, last=last, gather=lead.gather))
+    made = place.snapshot if place.lost is None else _recover(catalog, place.lost, retry)
+    # what failed together is tried alone, and by all threads at once
+    return made or _attempt(catalog, tx, None, retry, last=last)
+
+
+class _Lead:
+    """Leads a commit of a group: gathers those that wait, and tells them how it ended."""
+
+    def __init__(self, group: CommitGroup, place: Place) -> None:
+        self._group = group
+        self._place = place
+        self._taken: list[Place] = []
+        self._changes = place.changes
+
+    def gather(self) -> ChangeSet:
+        """Return the changes of all that wait now."""
+        self._taken = self._group.take(self._place)
+        self._changes = merged([place.changes for place in self._taken])
+        telemetry.count("commit.joined", len(self._taken) - 1)
+        return self._changes
+
+    def made(self, snapshot: Snapshot | None) -> Snapshot | None:
+        """Tell all the snapshot; None when the commit was certainly not made."""
+        self._settle(snapshot)
+        return snapshot
+
+    def _settle(self, snapshot: Snapshot | None, lost: ChangeSet | None = None) -> None:
+        # where the turn itself failed, nobody else has to wait for the same
+        for place in self._taken or self._group.take(self._place):
+            if not place.settled:
+                place.snapshot, place.lost, place.settled = snapshot, lost, True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is not None:
+            unclear = isinstance(error, CommitUnknown) or not isinstance(error, QuacklakeError)
+            self._settle(None, self._changes if unclear and self._taken else None)
+
+
 def _attempt(
-    catalog: Catalog, tx: Transaction, turn: CommitTurn | None, retry: Retry, *, last: bool
+    catalog: Catalog,
+    tx: Transaction,
+    turn: CommitTurn | None,
+    retry: Retry,
+    *,
+    last: bool,
+    gather: Callable[[], ChangeSet] | None = None,
 ) -> Snapshot | None:
-    """Commit once; return None when that was not done, and the same changes can be tried again."""
+    """Commit once; return None when that was not done, and the same changes can be tried again.
+
+    ``gather`` returns, once the turn has come, the changes with those of others that are committed with them.
+    """
     changes = tx.changes
+    dated: Callable[[int], ChangeSet] = tx.dated
     try:
         with turn or CommitTurn(catalog, planned=True) as mine:
-            work = Attempt(mine.writer, catalog, changes, tx.dated)
+            if gather is not None:
+                changes = gather()
+                dated = lambda _: changes  # noqa: E731 - what only adds rows has no dates
+            work = Attempt(mine.writer, catalog, changes, dated)
             if not changes.empty:
                 check_conflicts(mine.writer, changes, work.latest, catalog.encoding)
             snapshot = work.apply()
