@@ -269,7 +269,7 @@ def _summarise(result: Result, job: _Job, tallies: dict[str, _Tally]) -> None:
     ours, peer = tallies["ours"], tallies["peer"]
     writers = job.processes * job.threads
     ratio = ours.rate / peer.rate if peer.rate else None
-    what = f"{writers} writers, commits a second"
+    what = f"{writers} writers, appends a second"
     result.measures.append(Measure(what, "/s", ours.rate, peer.rate, EXTENSION, ratio, "the rate", at_least(10)))
     detail = Detail(
         f"{job.processes} processes × {job.threads} threads, {job.rounds} rounds of {job.appends} appends each",
