@@ -166,7 +166,7 @@ class _Caller:
     def count(self, body: object) -> int:
         """Run a statement, take its rows as they come, and return their number."""
         answer = self._send(body, Accept=_ARROW)
-        rows = sum(batch.num_rows for batch in pa.ipc.open_stream(answer))
+        rows = sum(int(batch.num_rows) for batch in pa.ipc.open_stream(answer))
         answer.read()
         return rows
 

@@ -84,7 +84,7 @@ async def _write(cycle: RequestResponseCycle, buffers: Sequence[Any], size: int)
     if cycle.flow.write_paused and not cycle.disconnected:
         await cycle.flow.drain()
     if not cycle.disconnected:
-        cycle.transport.writelines([b"%x\r\n" % size, *map(memoryview, buffers), b"\r\n"])
+        cycle.transport.writelines([b"%x\r\n" % size, *(memoryview(each) for each in buffers), b"\r\n"])
 
 
 def bounded_protocol(settings: ServiceSettings) -> type[Any]:
