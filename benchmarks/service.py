@@ -2,8 +2,9 @@
 
 The service and the clients run in processes of their own. Appends are of 10 rows with an idempotency key each, on
 PostgreSQL: appends that come at once share a snapshot. The peer commits each append for itself. A point query stands
-beside the same in a process that has the lake open, a large result beside a bare Flight server with the table in RAM
-and beside our own Flight server, which runs the same query.
+beside the same in a process that has the lake open, a large result beside the same query in the process, which decodes
+the same Parquet files and sends nothing, beside our own Flight server, which runs the same query, and beside a bare
+Flight server with the table in RAM. All of them take the batches as they come and count their rows.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from urllib.parse import urlsplit
+
+import pyarrow as pa
 
 import quacklake
 from benchmarks.common import Bench, Measure, Result, Target, alternate, at_least, at_most, percentile, slowdown
@@ -121,20 +124,26 @@ def _read(url: str, data: str, rows: int, rounds: int, result: Result) -> None:
             wholes = alternate(
                 rounds,
                 {
-                    "http": lambda: far.ask({"sql": "FROM t"}, Accept=_ARROW),
+                    "http": lambda: far.count({"sql": "FROM t"}),
                     "flight": lambda: query_all(flight, "FROM t"),
+                    "process": lambda: sum(batch.num_rows for batch in lake.sql("FROM t").to_batches()),
                     "bare": lambda: read_all(bare),
                 },
             )
             with running(Load(server.url, _READERS, 5)) as begin:
                 readers = begin()
     point, own = points["point"].median * 1e3, points["own"].median * 1e3
-    http, query, raw = (size / 1e6 / wholes[name].wall for name in ("http", "flight", "bare"))
+    wrong = {name: timing.answer for name, timing in wholes.items() if timing.answer != rows}
+    if wrong:
+        raise RuntimeError(f"not all rows came: {wrong}")
+    http, query, process, raw = (size / 1e6 / wholes[name].wall for name in ("http", "flight", "process", "bare"))
     p50, p99 = percentile(readers.each, 50) * 1e3, percentile(readers.each, 99) * 1e3
     result.measures += [
         slowdown("a point query, median", point, own, "ms", at_most(1.5), "in the process"),
         Measure(f"{size / 1e6:,.0f} MB of Arrow data", "MB/s", http, raw, "bare pyarrow.flight", http / raw, "the rate",
                 at_least(0.7)),
+        Measure("the same, beside the query in the process", "MB/s", http, process, "in the process", http / process,
+                "the rate"),
         Measure("the same, beside our Flight", "MB/s", http, query, "the same query by our Flight", http / query,
                 "the rate", at_least(0.7)),
         Measure(f"{_READERS} readers at once, p50", "ms", p50),
@@ -150,15 +159,24 @@ class _Caller:
         address = urlsplit(url)
         self._connection = http.client.HTTPConnection(str(address.hostname), address.port, timeout=120)
 
-    def ask(self, body: object, **headers: str) -> int:
+    def ask(self, body: object) -> int:
         """Run a statement, and return the bytes of the answer."""
+        return len(self._send(body).read())
+
+    def count(self, body: object) -> int:
+        """Run a statement, take its rows as they come, and return their number."""
+        answer = self._send(body, Accept=_ARROW)
+        rows = sum(int(batch.num_rows) for batch in pa.ipc.open_stream(answer))
+        answer.read()
+        return rows
+
+    def _send(self, body: object, **headers: str) -> http.client.HTTPResponse:
         more = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json", **headers}
         self._connection.request("POST", "/api/v1/sql", json.dumps(body), more)
         answer = self._connection.getresponse()
-        size = len(answer.read())
         if answer.status != 200:
             raise RuntimeError(f"the answer was {answer.status}")
-        return size
+        return answer
 
 
 @contextmanager

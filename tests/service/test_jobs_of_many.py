@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import signal
 import subprocess
 import sys
@@ -23,10 +24,11 @@ from quacklake.faults import Fault
 from quacklake.format.objects import job_stream
 from quacklake.lake import Lake
 from quacklake.service import jobs as module
+from quacklake.service.identity import TokenGate
 from quacklake.service.job_records import JobRecords
 from quacklake.service.jobs import Jobs
 from quacklake.service.problems import TooBusyError
-from tests.service.serving import is_problem, sample_lake, served
+from tests.service.serving import TOKENS, client, is_problem, sample_lake, served
 from tests.service.test_work import finished
 
 
@@ -124,6 +126,79 @@ def test_a_job_whose_process_was_killed_is_lost_after_its_lease(lake: Lake, tmp_
         os.kill(child.pid, signal.SIGKILL)
         _until(lambda: others.get(lake, id_, "a")["state"] == "failed")
         assert others.of(lake, "a")[0]["error"]["code"] == "lost"
+
+
+_STEPS = """
+import sys, time
+import quacklake
+from quacklake.service import jobs
+
+def steps(lake, given, dry_run, progress):
+    for number in range(10_000):
+        progress("step", number, 10_000)
+        time.sleep(0.005)
+
+jobs.KINDS = {**jobs.KINDS, "verify": steps}
+found = jobs.Jobs(10, lambda job: print(job.id, job.state, flush=True), 30.0, 0.05)
+with quacklake.connect(sys.argv[1]) as lake:
+    for _ in range(3):
+        found.start(lake, sys.argv[2], "verify", {}, dry_run=False)
+    sys.stdin.read()
+    found.close()
+"""
+
+
+def test_a_job_is_cancelled_and_listened_to_through_another_process(tmp_path: Path) -> None:
+    with served(sample_lake(tmp_path), poll_seconds=0.05) as service:
+        principal = TokenGate(service.lake, TOKENS).enter("admin-token").principal
+        line = [sys.executable, "-c", _STEPS, f"sqlite:///{tmp_path}/lake.db", principal]
+        heard: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
+        listening = threading.Event()
+
+        def listen() -> None:
+            with client(service.url, "admin-token") as own, own.stream("GET", "/api/v1/events") as stream:
+                for text in stream.iter_lines():
+                    listening.set()
+                    if text.startswith("data: ") and "state" in (found := json.loads(text[6:])):
+                        heard.put((found["id"], found["state"]))
+
+        threading.Thread(target=listen, daemon=True).start()
+        assert listening.wait(20)
+        with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+            assert child.stdout is not None and child.stdin is not None
+            assert {child.stdout.readline().split()[1] for _ in range(2)} == {"running"}
+            _until(lambda: len(service.admin.get("/api/v1/jobs").json()["jobs"]) == 3)
+            ids = [job["id"] for job in service.admin.get("/api/v1/jobs").json()["jobs"]]
+            for id_ in ids:
+                answer = service.admin.delete(f"/api/v1/jobs/{id_}").json()
+                assert answer["cancelling"] or answer["state"] == "cancelled"
+            wanted = {(id_, "cancelled") for id_ in ids}
+            while wanted:
+                wanted.discard(heard.get(timeout=20))
+            assert {job["state"] for job in service.admin.get("/api/v1/jobs").json()["jobs"]} == {"cancelled"}
+            assert service.admin.delete(f"/api/v1/jobs/{ids[0]}").json()["state"] == "cancelled"
+            child.stdin.close()
+
+
+def test_a_request_to_end_is_not_lost_when_the_state_is_written_at_that_moment(lake: Lake) -> None:
+    job = {"id": "j", "kind": "verify", "state": "running", "cancelling": False, "result": None}
+    records = JobRecords(lake, "a")
+    records.add(job, "holder", 30.0, 10)
+    found = records.cancel("j")
+    assert found is not None and found["cancelling"]
+    assert records.save(job, "holder", 30.0)  # the process has not looked yet, and hears of it now
+    assert records.all()[0]["cancelling"]
+    assert not records.save({**job, "state": "done"}, "holder", 30.0)
+    assert records.cancel("j") == {**job, "state": "done"}
+    assert records.cancel("k") is None
+
+
+def test_a_job_that_was_lost_cannot_be_asked_to_end(lake: Lake) -> None:
+    job = {"id": "j", "kind": "verify", "state": "running", "cancelling": False, "result": None}
+    JobRecords(lake, "a").add(job, "holder", 0.0, 10)
+    with opened() as jobs:
+        found = jobs.cancel(lake, "j", "a")
+    assert (found["state"], found["error"]["code"], found["cancelling"]) == ("failed", "lost", False)
 
 
 def test_jobs_that_wait_when_their_service_stops_are_told_as_failed(lake: Lake, held: threading.Event) -> None:

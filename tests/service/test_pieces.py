@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 import random
+import socket
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import duckdb
 import pyarrow as pa
@@ -12,7 +16,10 @@ import pytest
 
 from quacklake.duckdb_versions import arrow_table, connect
 from quacklake.service import encoding
-from quacklake.service.encoding import ARROW, Rows, encoded
+from quacklake.service.app import create_app
+from quacklake.service.encoding import ARROW, Buffers, Rows, encoded
+from quacklake.service.identity import Role, TokenGate
+from quacklake.service.serving import BackgroundService
 from quacklake.sql.safety import Safety
 from quacklake.sql.sessions import session
 from tests.seeds import SEED
@@ -43,7 +50,7 @@ def test_pieces_of_a_stream_are_large_and_together_the_stream(monkeypatch: pytes
     dice = random.Random(SEED)
     batches = _batches(dice, 40)
     pieces = list(encoded(Rows(batches[0].schema, batches), ARROW))
-    found = pa.ipc.open_stream(b"".join(pieces)).read_all()
+    found = pa.ipc.open_stream(b"".join(map(bytes, pieces))).read_all()
     assert found.to_pydict() == pa.Table.from_batches(batches).to_pydict()
     assert 2 < len(pieces) < 20
     assert all(len(piece) >= encoding._PIECE for piece in pieces[:-1])
@@ -63,6 +70,38 @@ def test_rows_that_come_slowly_are_not_held_back(monkeypatch: pytest.MonkeyPatch
     for number in range(1, 6):
         assert next(pieces)
         assert given == number
+
+
+def test_the_buffers_of_large_batches_are_sent_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encoding, "_PATIENCE", 1_000.0)
+    batch = pa.RecordBatch.from_pydict({"n": pa.array(range(1 << 18), pa.int64())})
+    first, *_ = encoded(Rows(batch.schema, [batch]), ARROW)
+    assert isinstance(first, Buffers)
+    addresses = {part.address for part in first.parts if isinstance(part, pa.Buffer)}
+    assert batch.column(0).buffers()[1].address in addresses
+    assert len(first) == len(bytes(first))
+
+
+@pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
+def test_a_large_answer_is_whole_on_either_loop_whether_or_not_it_is_chunked(tmp_path: Path, loop: str) -> None:
+    """Requests that come at once on one connection are answered one after the other, each with its own chunks."""
+    sql = "SELECT i, hash(i) AS h, 'text ' || i AS t FROM range(100000) r(i)"
+    known = arrow_table(connect(), sql)
+    body = json.dumps({"sql": sql}).encode()
+    token = "a-reader"
+    head = f"POST /api/v1/sql HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nAccept: {ARROW}\r\n"
+    request = f"{head}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+    with sample_lake(tmp_path) as lake:
+        app = create_app(TokenGate(lake, {token: Role.READER}))
+        service = BackgroundService(app)
+        service._server.config.loop = loop
+        with service as url, socket.create_connection(("127.0.0.1", urlsplit(url).port), timeout=30) as client:
+            client.sendall(request * 3)
+            for _ in range(3):
+                answer = http.client.HTTPResponse(client, method="POST")
+                answer.begin()
+                assert answer.getheader("transfer-encoding") == "chunked"
+                assert pa.ipc.open_stream(answer.read()).read_all().equals(known)
 
 
 def test_a_large_answer_is_the_table(service: Served) -> None:

@@ -17,8 +17,8 @@ from starlette.types import Receive, Scope, Send
 
 from quacklake import telemetry
 from quacklake.errors import CancelledError, QuacklakeError
-from quacklake.service.encoding import Rows, compressed, encoded
-from quacklake.service.protocol import ABORT
+from quacklake.service.encoding import Buffers, Piece, Rows, compressed, encoded
+from quacklake.service.protocol import ABORT, WRITE, Write
 
 __all__ = ["Departure", "RowAnswer", "awaited"]
 
@@ -97,12 +97,13 @@ class RowAnswer(Response):
         super().__init__(status_code=status, headers=headers, media_type=format)
         del self.headers["content-length"]
         self._executor = executor
-        self._pieces: Iterator[bytes] = encoded(rows, format)
+        self._pieces: Iterator[Piece] = encoded(rows, format)
         self._done: Callable[[], object] | None = done
         self._departure = departure
         self._accept_encoding = accept_encoding
         self._seconds = seconds
-        self._ready: list[bytes] = []
+        self._ready: list[Piece] = []
+        self._write: Write | None = None
         self._whole = False
 
     def start(self) -> None:
@@ -129,7 +130,7 @@ class RowAnswer(Response):
             self.headers["content-encoding"] = codec
         self.headers["vary"] = "Accept, Accept-Encoding, Authorization"
         if self._whole:
-            self._ready = [b"".join(self._ready)]
+            self._ready = [b"".join(map(bytes, self._ready))]
             self.headers["content-length"] = str(size)
 
     async def begin(self) -> RowAnswer:
@@ -152,13 +153,17 @@ class RowAnswer(Response):
         if self._done is not None:
             await awaited(self._executor, self._finish)
 
-    async def _send(self, send: Send, piece: bytes, *, more: bool) -> None:
+    async def _send(self, send: Send, piece: Piece, *, more: bool) -> None:
         async with asyncio.timeout(self._seconds):
-            await send({"type": "http.response.body", "body": piece, "more_body": more})
+            if self._write is not None and isinstance(piece, Buffers):
+                await self._write(piece.parts, piece.size)
+            else:
+                await send({"type": "http.response.body", "body": bytes(piece), "more_body": more})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            self._write = scope.get("extensions", {}).get(WRITE)
             if self._whole:
                 await self._send(send, self._ready[0], more=False)
             else:
@@ -178,7 +183,7 @@ class RowAnswer(Response):
         (*first, piece), self._ready = self._ready, []
         for each in first:
             await self._send(send, each, more=True)
-        following: bytes | None = piece
+        following: Piece | None = piece
         while following is not None and not (self._departure is not None and self._departure.happened):
             making = asyncio.ensure_future(awaited(self._executor, next, self._pieces, None))
             try:

@@ -12,7 +12,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.csv as pcsv
@@ -24,7 +24,20 @@ from quacklake.errors import InputError
 from quacklake.format.names import literal, quote
 from quacklake.service.json_rows import few_objects
 
-__all__ = ["ARROW", "CSV", "FORMATS", "JSON", "NDJSON", "PARQUET", "Rows", "chosen", "compressed", "encoded"]
+__all__ = [
+    "ARROW",
+    "CSV",
+    "FORMATS",
+    "JSON",
+    "NDJSON",
+    "PARQUET",
+    "Buffers",
+    "Piece",
+    "Rows",
+    "chosen",
+    "compressed",
+    "encoded",
+]
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
@@ -40,6 +53,23 @@ _PATIENCE = 0.05
 """Seconds after which what there is of an Arrow stream is sent."""
 _SMALL = 1_024
 """Bytes of an answer that is not worth compressing."""
+
+
+@dataclass(frozen=True)
+class Buffers:
+    """A piece of an answer that is still in parts: to join them copies every byte."""
+
+    parts: list[bytes | pa.Buffer]
+    size: int
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __bytes__(self) -> bytes:
+        return b"".join(self.parts)
+
+
+Piece: TypeAlias = bytes | Buffers
 
 
 @dataclass(frozen=True)
@@ -84,7 +114,7 @@ def _covers(pattern: str, name: str) -> bool:
     return pattern == "*/*" or (pattern.endswith("/*") and name.startswith(pattern[:-1]))
 
 
-def encoded(rows: Rows, format: str) -> Iterator[bytes]:
+def encoded(rows: Rows, format: str) -> Iterator[Piece]:
     """Yield the rows in a format, in pieces of about a batch each."""
     if format == ARROW:
         return _arrow(rows)
@@ -97,7 +127,7 @@ def encoded(rows: Rows, format: str) -> Iterator[bytes]:
 
 
 class _Sink(io.RawIOBase):
-    """Collects what a writer writes until it is taken. Buffers of Arrow are kept as they are, and copied once."""
+    """Collects what a writer writes until it is taken. Buffers of Arrow are kept as they are."""
 
     def __init__(self) -> None:
         self._parts: list[bytes | pa.Buffer] = []
@@ -111,14 +141,13 @@ class _Sink(io.RawIOBase):
         self.size += len(data)
         return len(data)
 
-    def take(self) -> bytes:
-        taken = b"".join(self._parts)
-        self._parts.clear()
-        self.size = 0
+    def take(self) -> Buffers:
+        taken = Buffers(self._parts, self.size)
+        self._parts, self.size = [], 0
         return taken
 
 
-def _arrow(rows: Rows) -> Iterator[bytes]:
+def _arrow(rows: Rows) -> Iterator[Piece]:
     """Yield a stream in pieces of some batches: each costs a turn of a thread and of the loop, whatever its size."""
     sink, taken = _Sink(), time.monotonic()
     with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), rows.schema) as writer:
@@ -132,6 +161,7 @@ def _arrow(rows: Rows) -> Iterator[bytes]:
 
 
 def _parquet(rows: Rows) -> Iterator[bytes]:
+    """Yield a file. Its writer may use its buffers again, so that each piece is a copy of them."""
     sink = _Sink()
     schema = pa.schema(
         [field.with_name(name) for field, name in zip(rows.schema, _unique(rows.schema.names), strict=True)]
@@ -145,10 +175,10 @@ def _parquet(rows: Rows) -> Iterator[bytes]:
             if sum(each.num_rows for each in held) >= _PARQUET_ROWS:
                 writer.write_table(pa.Table.from_batches(held, schema))
                 held = []
-                yield sink.take()
+                yield bytes(sink.take())
         if held:
             writer.write_table(pa.Table.from_batches(held, schema))
-    yield sink.take()
+    yield bytes(sink.take())
 
 
 def _unique(names: list[str]) -> list[str]:
@@ -322,7 +352,7 @@ def _plain(value: str, type_: pa.DataType, depth: int = 0) -> str:
 # -- compression -------------------------------------------------------------------------------------------------------
 
 
-def compressed(pieces: Iterator[bytes], accept_encoding: str | None) -> tuple[Iterator[bytes], str | None]:
+def compressed(pieces: Iterator[Piece], accept_encoding: str | None) -> tuple[Iterator[Piece], str | None]:
     """Return the pieces, compressed if the client takes zstd or gzip and there is something to gain, and how."""
     wanted = _accepted(accept_encoding or "")
     codec = next((each for each in ("zstd", "gzip") if each in wanted), None)
@@ -349,7 +379,7 @@ def _accepted(header: str) -> set[str]:
     return found
 
 
-def _few(pieces: Iterator[bytes]) -> Iterator[bytes]:
+def _few(pieces: Iterator[Piece]) -> Iterator[Piece]:
     """Yield pieces until there is enough to judge by."""
     size = 0
     for piece in pieces:
@@ -359,13 +389,13 @@ def _few(pieces: Iterator[bytes]) -> Iterator[bytes]:
             return
 
 
-def _chain(first: list[bytes], rest: Iterator[bytes]) -> Iterator[bytes]:
+def _chain(first: list[Piece], rest: Iterator[Piece]) -> Iterator[Piece]:
     yield from first
     yield from rest
 
 
-def _squeezed(pieces: Iterator[bytes], squeeze: Any) -> Iterator[bytes]:
+def _squeezed(pieces: Iterator[Piece], squeeze: Any) -> Iterator[Piece]:
     for piece in pieces:
-        if found := squeeze.compress(piece):
+        if found := squeeze.compress(bytes(piece)):
             yield found
     yield squeeze.flush()

@@ -1,4 +1,4 @@
-"""Events as they happen: commits of any client, and the jobs and pipelines of this process."""
+"""Events as they happen: commits of any client, jobs of every process, and the pipelines of this one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from quacklake.errors import QuacklakeError
 from quacklake.format.snapshots import render_changes
-from quacklake.service.identity import Identity
+from quacklake.service.identity import Identity, Role
 from quacklake.service.jobs import Job
 from quacklake.service.problems import TooBusyError
 
@@ -61,8 +61,8 @@ class Events:
 
     def _tell(self, concerns: Callable[[_Listener], bool], event: str) -> None:
         for listener in self._listening:
-            if concerns(listener) and not listener.events.full():
-                listener.events.put_nowait(event)
+            if concerns(listener):
+                listener.hear(event)
         for watch in self._watches.values():
             watch.wake()
 
@@ -98,6 +98,8 @@ class Events:
         watch = self._watch(identity.lake)
         listener = _Listener(identity.lake.handle, identity.principal)
         self._listening.add(listener)
+        if identity.role >= Role.ADMIN:
+            watch.admins.add(listener)
         heard: list[str] = []
         try:
             yield ": listening\n\n"
@@ -130,6 +132,7 @@ class Events:
                     yield ": still here\n\n"
         finally:
             self._listening.discard(listener)
+            watch.admins.discard(listener)
             self._leave(watch)
             self.listeners -= 1
 
@@ -156,12 +159,20 @@ class _Listener:
     principal: str
     events: asyncio.Queue[str] = field(default_factory=lambda: asyncio.Queue(_AT_ONCE))
 
+    def hear(self, event: str) -> None:
+        """Keep an event until it is told, if there is room."""
+        if not self.events.full():
+            self.events.put_nowait(event)
+
 
 class _Watch:
-    """Looks for new snapshots of a lake."""
+    """Looks for new snapshots of a lake, and for the jobs that other processes run for those who listen."""
 
     def __init__(self, service: Service, lake: Lake) -> None:
         self.lake = lake
+        self.admins: set[_Listener] = set()
+        """Those who hear of their jobs in other processes; in this one, they are told at once."""
+        self._states: dict[str, dict[str, str]] = {}
         self.users = 0
         self.newest = -1
         self.changed = asyncio.Event()
@@ -177,7 +188,28 @@ class _Watch:
             if newest > self.newest:
                 self.newest = newest
                 self.wake()
+            await self._look_at_jobs()
             await asyncio.sleep(self._service.settings.poll_seconds)
+
+    async def _look_at_jobs(self) -> None:
+        """Tell of the jobs of other processes whose state is another one than at the last look."""
+        listening = {listener.principal for listener in self.admins}
+        self._states = {principal: known for principal, known in self._states.items() if principal in listening}
+        for principal in listening:
+            try:
+                jobs = await self._service.run(self._service.jobs.elsewhere, self.lake, principal)
+            except QuacklakeError:
+                return  # the catalog is away; it may come back
+            known = self._states.get(principal)
+            self._states[principal] = {job["id"]: job["state"] for job in jobs}
+            if known is None:
+                continue  # what was before the first look is no news
+            news = [_event("job", job) for job in reversed(jobs) if known.get(job["id"]) != job["state"]]
+            for listener in self.admins:
+                for event in news if listener.principal == principal else ():
+                    listener.hear(event)
+            if news:
+                self.wake()
 
     def wake(self) -> None:
         """Wake those who wait."""

@@ -66,7 +66,7 @@ async def answer_facts(
         if codec is not None:
             headers |= {"Content-Encoding": codec}
         return Response(
-            b"".join(pieces), headers={**headers, "Vary": "Accept-Encoding, Authorization"}, media_type=JSON
+            b"".join(map(bytes, pieces)), headers={**headers, "Vary": "Accept-Encoding, Authorization"}, media_type=JSON
         )
 
     async with service.turn():

@@ -57,11 +57,26 @@ class JobRecords:
                 own_tables.remove_stream(writer, mark.name)
             own_tables.put_stream(writer, self._mark(job, holder, now, seconds), new=True)
 
-    def save(self, job: Mapping[str, Any], holder: str, seconds: float) -> None:
-        """Write the state of a job, and keep it for some more seconds."""
+    def save(self, job: Mapping[str, Any], holder: str, seconds: float) -> bool:
+        """Write the state of a job, and keep it for some more seconds; return whether a process asks it to end."""
         with self.lake.handle.context.catalog.commit() as writer:
-            mark = self._mark(job, holder, _now(writer), seconds)
-            own_tables.put_stream(writer, mark, new=own_tables.find_stream(writer, mark.name) is None)
+            known = own_tables.find_stream(writer, self._prefix + job["id"])
+            asked = known is not None and job["state"] not in ENDED and bool(_job(known)["cancelling"])
+            mark = self._mark({**job, "cancelling": job["cancelling"] or asked}, holder, _now(writer), seconds)
+            own_tables.put_stream(writer, mark, new=known is None)
+        return asked
+
+    def cancel(self, id_: str) -> dict[str, Any] | None:
+        """Ask the process that runs a job to end it, and return the job; None when there is none with this id."""
+        with self.lake.handle.context.catalog.commit() as writer:
+            now, mark = _now(writer), own_tables.find_stream(writer, self._prefix + id_)
+            if mark is None or _shown(mark, now)["state"] in ENDED:
+                return None if mark is None else _shown(mark, now)
+            found = json.loads(mark.position or "{}")
+            found["job"]["cancelling"] = True
+            asked = replace(mark, position=json.dumps(found))
+            own_tables.put_stream(writer, asked, new=False)
+        return _shown(asked, now)
 
     def all(self) -> list[dict[str, Any]]:
         """Return the jobs of all processes, newest first."""
@@ -88,12 +103,17 @@ class JobRecords:
         return replace(mark, position=text)
 
 
+def _job(mark: StreamMark) -> dict[str, Any]:
+    """Return a job as its process wrote it, with what others have asked of it."""
+    job: dict[str, Any] = json.loads(mark.position or "{}")["job"]
+    return job
+
+
 def _shown(mark: StreamMark, now: int) -> dict[str, Any]:
     """Return a job as it is to be shown at a time."""
-    found = json.loads(mark.position or "{}")
-    job: dict[str, Any] = found["job"]
-    is_lost = job["state"] not in ENDED and found["until"] <= now
-    return {**job, "state": "failed", "error": _LOST} if is_lost else job
+    job, until = _job(mark), json.loads(mark.position or "{}")["until"]
+    is_lost = job["state"] not in ENDED and until <= now
+    return {**job, "state": "failed", "error": _LOST, "cancelling": False} if is_lost else job
 
 
 def _now(reader: Reader) -> int:

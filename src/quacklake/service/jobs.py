@@ -1,4 +1,7 @@
-"""Long work: maintenance and undo, with progress. A job runs in the process that took it; the catalog remembers it."""
+"""Long work: maintenance and undo, with progress. A job runs in the process that took it; the catalog remembers it.
+
+Other processes ask it to end through the catalog, which the process looks at while jobs run.
+"""
 
 from __future__ import annotations
 
@@ -46,6 +49,10 @@ class Job:
     error: dict[str, Any] | None = None
     began: float = field(default_factory=time.time)
     cancelling: bool = False
+
+    def ask_to_end(self) -> None:
+        """Let the job end after the step that is under way."""
+        self.cancelling = self.state not in ENDED
 
     def shown(self) -> dict[str, Any]:
         """Return the job for its principal."""
@@ -136,10 +143,13 @@ _TAKES = {
 class Jobs:
     """The jobs of this process: a few run at once. Those of others are in the catalog; each process shows all."""
 
-    def __init__(self, most: int, told: Callable[[Job], None], lease_seconds: float = 30.0) -> None:
+    def __init__(
+        self, most: int, told: Callable[[Job], None], lease_seconds: float = 30.0, look_seconds: float = 0.5
+    ) -> None:
         self._most = most
         self._told = told
         self._seconds = lease_seconds
+        self._look_seconds = min(look_seconds, lease_seconds / _LEASES)
         self._holder = uuid7().hex
         self._lock = threading.Lock()
         self._saving = threading.Lock()
@@ -203,21 +213,27 @@ class Jobs:
             raise NotFoundError("there is no such job")
         return found
 
+    def elsewhere(self, lake: Lake, principal: str) -> list[dict[str, Any]]:
+        """Return the jobs of a principal on a lake that other processes have taken, newest first."""
+        found = JobRecords(lake, principal).all()
+        with self._lock:
+            return [job for job in found if job["id"] not in self._jobs]
+
     def cancel(self, lake: Lake, id_: str, principal: str) -> dict[str, Any]:
         """Ask a job of a principal to end: before it begins, or after the step that is under way.
 
-        A job that cannot be divided, or that is about to end, is done all the same. Raises ``NotFoundError``, and
-        ``InputError`` for a job that another process runs.
+        A job that cannot be divided, or that is about to end, is done all the same. One of another process is asked
+        through the catalog. Raises ``NotFoundError``.
         """
-        found = self.get(lake, id_, principal)
-        if found["state"] in ENDED:
-            return found
         with self._lock:
             job = self._jobs.get(id_)
-        if job is None:
-            raise InputError("another process of the service runs the job", hint="ask that process, or wait")
-        job.cancelling = job.state not in ENDED
-        return job.shown()
+        if job is not None and job.principal == principal:
+            job.ask_to_end()
+            return job.shown()
+        found = JobRecords(lake, principal).cancel(id_)
+        if found is None:
+            raise NotFoundError("there is no such job")
+        return found
 
     def close(self) -> None:
         """Wait for the jobs that run, and give up those that wait."""
@@ -233,13 +249,36 @@ class Jobs:
 
     def _keep(self) -> None:
         """Keep the leases of the jobs that wait and run, and tell the catalog what it has not learned yet."""
-        is_last = False
+        is_last, kept = False, time.monotonic()
         while not is_last:
-            is_last = self._closed.wait(self._seconds / _LEASES)
+            is_last = self._closed.wait(self._look_seconds)
+            if not is_last and time.monotonic() - kept < self._seconds / _LEASES:
+                self._look()
+                continue
+            kept = time.monotonic()
             with self._lock:
                 ids = list(self._unsaved)
             for id_ in ids:
                 self._save(id_)
+
+    def _look(self) -> None:
+        """End the jobs that other processes ask to end: one question to the catalog for those of one principal."""
+        with self._lock:
+            asked = {
+                (id(records.lake), job.principal): records
+                for records, job in self._unsaved.values()
+                if job.state not in ENDED and not job.cancelling
+            }
+        for records in asked.values():
+            try:
+                found = [job["id"] for job in records.all() if job["cancelling"]]
+            except Exception as error:
+                _log.warning("the catalog was not asked about jobs: %s", type(error).__name__)
+                return
+            with self._lock:
+                for id_ in found:
+                    if id_ in self._unsaved:
+                        self._unsaved[id_][1].ask_to_end()
 
     def _save(self, id_: str) -> None:
         """Write the state of a job; what cannot be written now is written later."""
@@ -251,7 +290,8 @@ class Jobs:
             records, job = known
             is_last = job.state in ENDED
             try:
-                records.save(job.shown(), self._holder, self._seconds)
+                if records.save(job.shown(), self._holder, self._seconds):
+                    job.ask_to_end()
             except Exception as error:
                 _log.warning("the state of job %s was not written: %s", id_, type(error).__name__)
                 return

@@ -103,7 +103,7 @@ class ServiceSettings:
     max_listeners: int = 256
     """Open streams of events and waiting polls."""
     poll_seconds: float = 0.5
-    """Seconds between two looks at the catalog for commits of other processes."""
+    """Seconds between two looks at the catalog for commits and jobs of other processes."""
     shutdown_seconds: float = 30.0
     """Seconds that requests have to end when the service stops."""
 

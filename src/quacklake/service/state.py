@@ -50,7 +50,7 @@ class Service:
         self.statements = Statements()
         self.appends = commits or GroupCommits(settings)
         self.events = Events(self)
-        self.jobs = Jobs(settings.max_jobs, self.events.told, settings.job_lease_seconds)
+        self.jobs = Jobs(settings.max_jobs, self.events.told, settings.job_lease_seconds, settings.poll_seconds)
         self.runners = Runners(settings.max_pipelines, self.events.told_batch)
         self.executor = ThreadPoolExecutor(settings.max_statements + _MORE_THREADS, thread_name_prefix="quacklake-http")
         self._turns = asyncio.Semaphore(settings.max_statements)

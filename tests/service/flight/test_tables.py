@@ -139,10 +139,67 @@ def test_the_endpoints_of_a_random_table_are_the_table_once(served: Served, roun
     info = served.info(path("main", name))
     assert info.total_records == -1
     known = table.to_arrow()
-    if chance.random() < 0.5:
-        table.append(pa.table({"id": pa.array(range(40), pa.int64()), table.columns[1]: ["late"] * 40}))
-        table.delete("id % 2 = 0")
+    for _ in range(chance.randint(0, 3)):
+        what = chance.choice(["append", "inline", "delete", "update", "rename"])
+        if what in ("append", "inline"):
+            count = 40 if what == "append" else 2
+            table.append(pa.table({"id": pa.array(range(count), pa.int64()), table.columns[1]: ["late"] * count}))
+        elif what == "delete":
+            table.delete(f"id % 2 = {chance.randint(0, 1)}")
+        elif what == "update":
+            table.update({"id": -1}, f"id % 3 = {chance.randint(0, 2)}")
+        else:
+            table.rename_column(table.columns[1], "late")
     assert rows(pa.concat_tables(served.parts(info))) == rows(known)
+
+
+def test_tickets_stay_good_when_later_deletes_replace_the_delete_files_they_would_read(served: Served) -> None:
+    served.lake.sql("CREATE TABLE thinned (i BIGINT)")
+    table = served.lake.table("thinned")
+    for number in range(3):
+        table.append(pa.table({"i": pa.array(range(number * 10, number * 10 + 10), pa.int64())}))
+    table.delete("i % 5 = 0")
+    info = served.info(path("thinned"))
+    assert len(info.endpoints) == 3
+    for rest in (1, 2, 3):
+        table.delete(f"i % 5 = {rest}")
+        assert sorted(pa.concat_tables(served.parts(info))["i"].to_pylist()) == [i for i in range(30) if i % 5]
+    table.rewrite_data_files(delete_threshold=0.0)
+    assert sorted(pa.concat_tables(served.parts(info))["i"].to_pylist()) == [i for i in range(30) if i % 5]
+    assert sorted(served.read(path("thinned"))["i"].to_pylist()) == list(range(4, 30, 5))
+
+
+def _kept(served: Served, name: str) -> tuple[flight.FlightInfo, list[int]]:
+    """Make a table of files, inlined rows and deletes; return its endpoints and rows, before some more deletes."""
+    served.lake.sql(f"CREATE TABLE {name} (i BIGINT)")
+    table = served.lake.table(name)
+    for number in range(3):
+        table.append(pa.table({"i": pa.array(range(number * 10, number * 10 + 10), pa.int64())}))
+        table.append(pa.table({"i": pa.array([100 + number], pa.int64())}))
+    table.delete("i % 5 = 0")
+    info = served.info(path(name))
+    table.delete("i % 5 = 1")
+    return info, [*(i for i in range(30) if i % 5), 101, 102]
+
+
+def test_tickets_are_right_after_upkeep_that_leaves_their_files(served: Served) -> None:
+    info, known = _kept(served, "kept")
+    served.lake.table("kept").rewrite_data_files(delete_threshold=0.0)
+    assert sorted(pa.concat_tables(served.parts(info))["i"].to_pylist()) == known
+
+
+def test_tickets_are_refused_after_inlined_rows_became_a_file(served: Served) -> None:
+    info, _ = _kept(served, "flushed")
+    served.lake.table("flushed").flush_inlined_data()
+    with pytest.raises(flight.FlightUnavailableError, match="get_flight_info again"):
+        served.parts(info)
+
+
+def test_tickets_of_an_expired_snapshot_find_nothing(served: Served) -> None:
+    info, _ = _kept(served, "expired")
+    served.lake.expire_snapshots(versions=[served.lake.current_snapshot() - 1])
+    with pytest.raises(pa.ArrowKeyError, match="not_found"):
+        served.parts(info)
 
 
 def test_endpoints_are_one_snapshot_while_others_commit(served: Served) -> None:

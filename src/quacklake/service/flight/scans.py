@@ -54,12 +54,16 @@ def groups(plan: ScanPlan, most: int, least_bytes: int) -> list[list[int]]:
 
 
 def digest(plan: ScanPlan) -> str:
-    """Return a text that differs between plans whose rows lie elsewhere."""
+    """Return a text that differs between plans of one snapshot whose rows lie in other files.
+
+    Which rows of a file are deleted at a snapshot never changes, but where that is kept does: a later delete writes its
+    own delete file, with the earlier ones inside, in place of the file that was there.
+    """
     seen = hashlib.sha256()
-    for name in ("data_file_id", "delete_file_id", "partial_max"):
+    for name in ("data_file_id", "file_size_bytes"):
         seen.update(repr(plan.files.column(name).to_pylist()).encode())
-    seen.update(repr(plan.deletes.num_rows).encode())
-    seen.update(repr(None if plan.inlined is None else plan.inlined.column("row_id").to_pylist()).encode())
+    inlined = None if plan.inlined is None else sorted(plan.inlined.column("row_id").to_pylist())
+    seen.update(repr(inlined).encode())
     return seen.hexdigest()
 
 

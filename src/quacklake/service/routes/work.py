@@ -78,7 +78,8 @@ async def cancel_job(
 ) -> dict[str, Any]:
     """Ask a job of your token to end, after the step that is under way: its state becomes `cancelled`.
 
-    What it has committed stays. A job that has ended, or that has only one step left, stays as it is.
+    Any process of the service can be asked. What the job has committed stays. A job that has ended, or that has only
+    one step left, stays as it is.
     """
     service = service_of(request)
     identity = await service.enter(request, Role.ADMIN)
@@ -98,8 +99,8 @@ async def events(
     last_event_id: Annotated[str | None, Header(max_length=30)] = None,
     lake: LakeName = None,
 ) -> Response:
-    """Stream an event `commit` for each new snapshot, `job` when a job of yours begins or ends, and `pipeline` for each
-    batch of a pipeline that this process runs.
+    """Stream an event `commit` for each new snapshot, `job` when a job of yours begins or ends, in any process of the
+    service, and `pipeline` for each batch of a pipeline that this process runs.
     """
     service = service_of(request)
     identity = await service.enter(request)
