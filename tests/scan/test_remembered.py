@@ -191,6 +191,26 @@ def test_nothing_is_remembered_without_room(lake: quacklake.Lake, url: str, plan
     assert planned == ["t", "t"]
 
 
+def test_rows_of_the_catalog_are_copied_into_a_connection_once_for_each_plan(url: str, tmp_path: Path) -> None:
+    with (
+        quacklake.connect(url, data_path=tmp_path / "data", data_inlining_row_limit=1_000) as lake,
+        closing(duckdb.connect()) as connection,
+    ):
+        table = lake.create_table("t", ROWS)
+        for copies in (1, 2):
+            for _ in range(3):
+                lake.register(connection)
+                assert connection.execute("SELECT count(*) FROM t").fetchall() == [(copies * 100,)]
+            made = connection.execute("SELECT count(*) FROM duckdb_tables() WHERE temporary").fetchall()
+            assert made == [(copies,)]
+            table.append(ROWS)
+        connection.execute("BEGIN")
+        lake.register(connection)
+        connection.execute("ROLLBACK")
+        lake.register(connection)
+        assert connection.execute("SELECT count(*) FROM t").fetchall() == [(300,)]
+
+
 def test_registered_views_follow_the_lake_and_what_their_connection_did(lake: quacklake.Lake) -> None:
     def count() -> int:
         row = connection.execute("SELECT count(*) FROM t").fetchall()[0]

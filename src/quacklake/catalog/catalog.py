@@ -18,6 +18,7 @@ from quacklake.catalog.databases.duckdb import DuckDBDatabase
 from quacklake.catalog.databases.mysql import MySQLDatabase
 from quacklake.catalog.databases.postgres import PostgresDatabase
 from quacklake.catalog.databases.sqlite import SqliteDatabase
+from quacklake.catalog.reading.known_bounds import BoundsMemory
 from quacklake.catalog.reading.reader import Reader
 from quacklake.catalog.reading.tables import LATEST, LIMITS
 from quacklake.catalog.registry import CATALOG_REQUIRED, Registry, no_such_catalog, shared_facts
@@ -49,9 +50,15 @@ class Catalog(Connections):
     """
 
     def __init__(
-        self, url: CatalogUrl, *, catalog: str | None = None, metadata_schema: str | None = None, **options: Any
+        self,
+        url: CatalogUrl,
+        *,
+        catalog: str | None = None,
+        metadata_schema: str | None = None,
+        bounds_bytes: int = 0,
+        **options: Any,
     ) -> None:
-        """See ``Database`` for the options."""
+        """Remember up to ``bounds_bytes`` of bounds of files. See ``Database`` for the other options."""
         super().__init__(_DATABASES[url.database](url, **options), shared=catalog is not None)
         self.read_only = self._opened_read_only = self.backend.read_only
         self.metadata_schema = metadata_schema or url.metadata_schema
@@ -66,6 +73,8 @@ class Catalog(Connections):
         self.shared_facts: SharedFacts | None = None
         self._tables = Tables.of(metadata_schema=self.metadata_schema, shared=self.shared)
         self._cache: dict[Any, Any] = {}
+        #: The bounds of files that are remembered.
+        self.bounds = BoundsMemory(bounds_bytes)
         self._lock = threading.Lock()
         self._known_plain = False
         self._prepared = False
@@ -167,6 +176,7 @@ class Catalog(Connections):
         if tables is not self._tables:
             self._tables = tables
             self._cache.clear()
+            self.bounds.clear()
         self.read_only = self._opened_read_only or version not in WRITABLE_VERSIONS
 
     def _lacking(self) -> frozenset[Part]:
@@ -299,6 +309,7 @@ class Catalog(Connections):
         with self.commit() as writer:
             fill(writer)
         self._cache.clear()
+        self.bounds.clear()
         self.load()
 
     def _create_reserved(self, fill: Callable[[Writer], None]) -> None:
@@ -357,7 +368,7 @@ class Catalog(Connections):
     def read(self) -> Iterator[Reader]:
         """Lend one consistent read transaction."""
         with self.reading() as connection:
-            yield Reader(connection, self._tables, self.backend, self._cache)
+            yield Reader(connection, self._tables, self.backend, self._cache, self.bounds)
 
     @contextmanager
     def commit(self, *, create: bool = False, latest: bool = False) -> Iterator[Writer]:
@@ -388,6 +399,7 @@ class Catalog(Connections):
         with self.commit() as writer:
             changed = writer.run_sql(make("" if schema is None else f"{schema}."))
         self._cache.clear()
+        self.bounds.clear()
         return changed
 
     @contextmanager
@@ -411,6 +423,7 @@ class Catalog(Connections):
     def forget(self) -> None:
         """Forget what was read: the lake is no longer the one that it was read from."""
         self._cache.clear()
+        self.bounds.clear()
         self.totals = TotalsCache()
 
     def find_commit(self, token: str) -> int | None:

@@ -193,7 +193,8 @@ class Config:
     plan_max_files: int = _number("Most files that one scan may read", 1_000_000, 1, 1_000_000_000)
     plan_cache_bytes: int = _setting(
         "size",
-        "Bytes of scan plans that are remembered while the newest snapshot of a lake stays the same; 0 remembers none",
+        "Bytes of scan plans that are remembered while the newest snapshot of a lake stays the same, and as many of"
+        " bounds of files; 0 remembers none",
         64_000_000,
         minimum=0,
         maximum=1 << 40,

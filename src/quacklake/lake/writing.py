@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, overload
 
 from quacklake.engines.duckdb.connections import connect_store
@@ -141,8 +142,8 @@ class LakeReader:
             return
         view = self.handle.view()
         connect_store(target, self._context.store)
-        bind, tables = self._context.engine.bind, view.tables()
-        register_views(target, ((info.schema_name, info.name, bind(target, view.plan(info))) for info in tables))
+        bind = partial(self._context.engine.bind, target)
+        register_views(target, map(view.plan, view.tables()), bind)
 
     def unregister(self, name: str) -> None:
         """Remove rows that ``register`` added."""

@@ -204,6 +204,7 @@ class LakeContext:
             yield
         except CorruptFileError:
             self.plans.clear()
+            self.catalog.bounds.clear()
             raise
 
     def options(self) -> list[OptionRow]:
@@ -227,6 +228,7 @@ class LakeContext:
         """Read everything again on next use: the lake was migrated, repaired by hand or restored from a backup."""
         self.tables.clear()
         self.plans.clear()
+        self.catalog.bounds.clear()
         self.forget_options()
 
     def option(self, name: str, table: TableInfo | None = None) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any
 
 import sqlglot
@@ -15,6 +16,8 @@ from quacklake.format.types import StatsKind, scalar
 
 _COMPARISONS: dict[type[exp.Expr], str] = {exp.EQ: "=", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
 _MAX_IN = 1000
+_SHORT = 500
+"""Filters of up to so many characters are parsed once: that takes longer than all the rest of a remembered plan."""
 _INTEGER = re.compile(r"-?[0-9]{1,40}")
 # sqlglot's duckdb dialect calls TIMESTAMP "without time zone"
 _TIMESTAMPS = (exp.DataType.Type.TIMESTAMP, exp.DataType.Type.TIMESTAMPNTZ)
@@ -30,7 +33,16 @@ def column_names(text: str) -> list[str]:
 
 
 def _parsed(text: str) -> exp.Expr:
-    """Return the tree of a filter. Raise ``PredicateError`` when it is anything but one boolean expression."""
+    """Return the tree of a filter, which nobody changes. Raise ``PredicateError`` when it is not one expression."""
+    return _remembered(text) if len(text) <= _SHORT else _parse(text)
+
+
+@lru_cache(maxsize=500)
+def _remembered(text: str) -> exp.Expr:
+    return _parse(text)
+
+
+def _parse(text: str) -> exp.Expr:
     try:
         parsed = sqlglot.parse(f"SELECT 1 WHERE {text}", dialect="duckdb")
     except (sqlglot.errors.SqlglotError, RecursionError) as error:

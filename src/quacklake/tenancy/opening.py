@@ -121,6 +121,7 @@ def open_metadata(
         max_overflow=config.pool_max_overflow,
         storage_version=config.duckdb_storage_version,
         sqlite_journal=config.sqlite_journal,
+        bounds_bytes=config.plan_cache_bytes,
     )
 
 

@@ -386,6 +386,14 @@ class Database(ABC):
         """Return the condition that holds for one of the texts that a parameter lists."""
         return element.in_(sa.bindparam(parameter, expanding=True))
 
+    def among_ids(self, element: sa.ColumnElement[int], parameter: str) -> sa.ColumnElement[bool]:
+        """Return the condition that holds for one of the ids of a parameter, which has the form of ``listed``."""
+        return element.in_(sa.bindparam(parameter, expanding=True))
+
+    def listed(self, ids: Sequence[int]) -> Any:
+        """Return ids as a parameter of ``among_ids``."""
+        return ids
+
     def tail(self, element: sa.ColumnElement[Any], length: int) -> sa.ColumnElement[str]:
         """Return the last characters of a text."""
         return sa.func.right(element, length)
@@ -432,6 +440,12 @@ class Database(ABC):
         rows = result.all()
         columns = zip(*rows, strict=True) if rows else [()] * len(names)
         return pa.table({name: _raw_array(values) for name, values in zip(names, columns, strict=True)})
+
+    def fetch_texts(
+        self, connection: Connection, select: sa.Select[Any], given: Mapping[str, Any], *, few: bool
+    ) -> pa.Table:
+        """Return rows of integers, flags and texts as Arrow, a few or very many; anything else may become NULL."""
+        return Database.fetch_arrow(self, connection, select, given)
 
 
 def _raw_array(values: tuple[Any, ...]) -> pa.Array:

@@ -204,6 +204,11 @@ class PostgresDatabase(Database):
         # one parameter for all texts: one for each takes longer to compile than to run
         return element == sa.any_(sa.bindparam(parameter, type_=ARRAY(sa.String)))
 
+    def among_ids(self, element: sa.ColumnElement[int], parameter: str) -> sa.ColumnElement[bool]:
+        from sqlalchemy.dialects.postgresql import ARRAY
+
+        return element == sa.any_(sa.bindparam(parameter, type_=ARRAY(sa.BigInteger)))
+
     def binary_text(self, element: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
         return element.collate("C")
 
@@ -246,6 +251,14 @@ class PostgresDatabase(Database):
 
     def fetch_arrow(self, connection: Connection, select: sa.Select[Any], given: Mapping[str, Any]) -> pa.Table:
         return copy_arrow(connection, select.params(given))
+
+    def fetch_texts(
+        self, connection: Connection, select: sa.Select[Any], given: Mapping[str, Any], *, few: bool
+    ) -> pa.Table:
+        # a COPY is compiled each time
+        if few:
+            return super().fetch_texts(connection, select, given, few=few)
+        return self.fetch_arrow(connection, select, given)
 
 
 def _guarded(connection: Connection, table: sa.Table) -> bool:

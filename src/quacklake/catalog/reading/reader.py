@@ -5,10 +5,7 @@ Files and how statistics rule them out are here, the other subjects in modules o
 
 from __future__ import annotations
 
-import itertools
-import math
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -18,17 +15,18 @@ from sqlalchemy.engine import Connection
 
 from quacklake.catalog.databases.database import Database
 from quacklake.catalog.reading.inlined import InlinedQueries
+from quacklake.catalog.reading.known_bounds import BoundsMemory, KnownBounds
+from quacklake.catalog.reading.pruning import condition, shape, values
 from quacklake.catalog.reading.tables import SnapshotQueries, TableQueries, grouped_specs
 from quacklake.catalog.statements import SOME, CatalogStatements, Queries, arrow_table, visible
 from quacklake.catalog.tables import Tables
-from quacklake.format.bounds import ANYTHING, Compare, IsNull, Predicate, Some, coarse, columns_of, widened
+from quacklake.format.bounds import ANYTHING, Compare, IsNull, Predicate, coarse, columns_of
 from quacklake.format.layout import PartitionSpec
 from quacklake.format.mappings import MappingRow, NameMapping, unflatten_mappings
 from quacklake.format.objects import TableInfo
 from quacklake.format.options import OptionRow
 from quacklake.format.partition_pruning import pruner, wanted_buckets
 from quacklake.format.snapshots import Snapshot
-from quacklake.format.types import StatsKind, scalar
 
 _FILE = (
     "data_file_id path path_is_relative record_count file_size_bytes footer_size row_id_start begin_snapshot"
@@ -45,11 +43,18 @@ FILE_COLUMNS: Mapping[str, pa.DataType] = {
 _DELETE_NAMES = ("delete_file_id", "delete_count")
 """Columns that have such a name in the table of delete files, too."""
 
+_Bucket = tuple[int, int]
+"""A partitioning and the index of one of its keys."""
+
 
 class FileQueries(Queries):
     """Reads the files of tables."""
 
     _sql: Reader
+
+    def __init__(self, sql: Reader, memory: BoundsMemory | None = None) -> None:
+        super().__init__(sql)
+        self._known = None if memory is None else KnownBounds(sql, memory)
 
     def matching(self, snapshot: Snapshot, table: TableInfo, predicate: Predicate = ANYTHING) -> pa.Table:
         """Return the data files of a table that may hold matching rows, each with its delete file.
@@ -58,14 +63,41 @@ class FileQueries(Queries):
         """
         buckets = self._wanted_buckets(table, predicate)
         coarser = coarse(predicate)  # databases are slow with many comparisons, or refuse them
-        key = ("files", shape(coarser), *buckets)
-        statement = self._sql.cached(key, lambda: self._select_files(coarser, list(buckets)))
-        parameters = {"snapshot": snapshot.id, "table": table.id, **values(coarser)}
-        parameters |= {f"b{number}": values for number, values in enumerate(buckets.values())}
-        files = arrow_table(self._sql.run("files", statement, parameters), FILE_COLUMNS)
-        return files if predicate == ANYTHING else self._prune_partitions(files, table, predicate)
+        if predicate == ANYTHING:
+            return self._run_select(snapshot, table, ANYTHING, buckets)
+        known = None if self._known is None else self._known.candidates(snapshot, table, coarser)
+        if known is None:
+            files = self._run_select(snapshot, table, coarser, buckets)
+        else:
+            files = self._candidates(snapshot, table, buckets, *known)
+        return self._prune_partitions(files, table, predicate)
 
-    def _wanted_buckets(self, table: TableInfo, predicate: Predicate) -> dict[tuple[int, int], list[int]]:
+    def _candidates(
+        self, snapshot: Snapshot, table: TableInfo, buckets: Mapping[_Bucket, list[int]], ids: pa.Array, among: int
+    ) -> pa.Table:
+        """Return those of the files with these ids that a snapshot sees; there are ``among`` files in all."""
+        if len(ids) * 2 < among:
+            return self._run_select(snapshot, table, ANYTHING, buckets, ids.to_pylist())
+        files = self._run_select(snapshot, table, ANYTHING, buckets)
+        return files.filter(pc.is_in(files.column("data_file_id"), value_set=ids))
+
+    def _run_select(
+        self,
+        snapshot: Snapshot,
+        table: TableInfo,
+        predicate: Predicate,
+        buckets: Mapping[_Bucket, list[int]],
+        ids: Sequence[int] | None = None,
+    ) -> pa.Table:
+        key = ("files", shape(predicate), ids is None, *buckets)
+        statement = self._sql.cached(key, lambda: self._select_files(predicate, list(buckets), by_id=ids is not None))
+        parameters = {"snapshot": snapshot.id, "table": table.id, **values(predicate)}
+        parameters |= {f"b{number}": values for number, values in enumerate(buckets.values())}
+        if ids is not None:
+            parameters["ids"] = self.backend.listed(ids)
+        return arrow_table(self._sql.run("files", statement, parameters), FILE_COLUMNS)
+
+    def _wanted_buckets(self, table: TableInfo, predicate: Predicate) -> dict[_Bucket, list[int]]:
         """Return the buckets that matching rows are in, by partitioning and key index: statistics do not tell."""
         spec = table.partition
         if spec is None or spec.id < 0 or not wanted_buckets(predicate, spec, table.schema):
@@ -136,18 +168,22 @@ class FileQueries(Queries):
         )
         return ~sa.exists(elsewhere)
 
-    def _select_files(self, predicate: Predicate, buckets: Sequence[tuple[int, int]]) -> sa.Select[Any]:
-        """Return the statement of ``matching`` for predicates of one shape and bucket keys (partitioning, index)."""
+    def _select_files(self, predicate: Predicate, buckets: Sequence[_Bucket], *, by_id: bool) -> sa.Select[Any]:
+        """Return the statement of ``matching`` for predicates of one shape and bucket keys, or for given ids."""
         f, d = self.meta["data_file"], self.meta["delete_file"]
         snapshot, table = sa.bindparam("snapshot", type_=sa.BigInteger()), sa.bindparam("table", type_=sa.BigInteger())
         source: sa.FromClause = f
-        where: list[sa.ColumnElement[bool]] = [f.c.table_id == table, visible(f, snapshot)]
+        # few files are found by their ids: the index of tables would look at every file of this one
+        mine = f.c.table_id + 0 if by_id else f.c.table_id
+        where: list[sa.ColumnElement[bool]] = [mine == table, visible(f, snapshot)]
+        if by_id:
+            where.append(self.backend.among_ids(f.c.data_file_id, "ids"))
         if predicate != ANYTHING:
             stats = self.meta["file_column_stats"]
             bounds: dict[int, sa.FromClause] = {id_: stats.alias(f"s{id_}") for id_ in sorted(columns_of(predicate))}
             for id_, alias in bounds.items():
-                mine = sa.and_(alias.c.table_id == table, alias.c.column_id == id_)
-                source = source.outerjoin(alias, sa.and_(mine, alias.c.data_file_id == f.c.data_file_id))
+                same = sa.and_(alias.c.table_id == table, alias.c.column_id == id_)
+                source = source.outerjoin(alias, sa.and_(same, alias.c.data_file_id == f.c.data_file_id))
             where.append(condition(predicate, bounds, self.backend))
         where += [
             self._in_buckets(*key, sa.bindparam(f"b{number}", expanding=True)) for number, key in enumerate(buckets)
@@ -329,112 +365,23 @@ def _prune(
 class Reader(CatalogStatements):
     """One read transaction, by subject. All answers describe the same state of the database."""
 
-    def __init__(self, connection: Connection, tables: Tables, database: Database, cache: dict[Any, Any]) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        tables: Tables,
+        database: Database,
+        cache: dict[Any, Any],
+        memory: BoundsMemory | None = None,
+    ) -> None:
+        """Read with remembered bounds where a ``memory`` is given: never in a transaction that has written."""
         super().__init__(connection, tables, database, cache)
         self.snapshots = SnapshotQueries(self)
         self.tables = TableQueries(self)
         self.inlined = InlinedQueries(self)
-        self.files = FileQueries(self)
+        self.files = FileQueries(self, memory)
 
     def options(self) -> list[OptionRow]:
         """Return every option of the lake with its scope."""
         columns = self.meta.columns("metadata", "key value scope scope_id")
         statement = self.cached("options", lambda: sa.select(*columns))
         return [OptionRow(*row) for row in self.run("options", statement)]
-
-
-_KINDS = {
-    StatsKind.INTEGER: "integer",
-    StatsKind.FLOAT: "real",
-    StatsKind.DECIMAL: "real",
-    StatsKind.TEXT: "text",
-    StatsKind.DATE: "date",
-    StatsKind.TIMESTAMP: "timestamp",
-}
-_TYPES: Mapping[str, sa.types.TypeEngine[Any]] = {"integer": sa.BigInteger(), "real": sa.Double()}
-_INT64 = range(-(2**63), 2**63)
-_DECIMAL_SLACK = 1e-12
-_FOUR_DIGITS = re.compile(r"[0-9]{4}-(?!.*\(BC\))")
-
-
-def shape(predicate: Predicate) -> Any:
-    """Return what the SQL of a predicate depends on: everything but its values."""
-    if isinstance(predicate, Compare):
-        return ("compare", predicate.column_id, predicate.type, predicate.operator, _limits(predicate) is not None)
-    if isinstance(predicate, IsNull):
-        return ("null", predicate.column_id)
-    return (type(predicate).__name__, *(shape(part) for part in predicate.parts))
-
-
-def values(predicate: Predicate) -> dict[str, Any]:
-    """Return the parameters of ``condition`` for a predicate of the same shape."""
-    limits = [limit for part in _compares(predicate) for limit in _limits(part) or ()]
-    return {f"v{index}": value for index, value in enumerate(limits)}
-
-
-def condition(predicate: Predicate, stats: Mapping[int, sa.FromClause], database: Database) -> sa.ColumnElement[bool]:
-    """Return the condition that holds for every file that may match, over outer joined statistics of each column.
-
-    NULL in SQL means "unknown" here, and unknown always keeps the file. The SQL depends only on the shape of a
-    predicate; its values are parameters, so that a statement is built once.
-    """
-    numbers = itertools.count()
-
-    def build(part: Predicate) -> sa.ColumnElement[bool]:
-        if isinstance(part, Compare):
-            return sa.true() if _limits(part) is None else compare(part)
-        if isinstance(part, IsNull):
-            own = stats[part.column_id].c
-            # stock DuckLake writes 0 and 0 for types that it does not count
-            unknown = sa.or_(own.null_count.is_(None), own.value_count.is_(None), own.value_count == 0)
-            return sa.or_(unknown, own.null_count > 0)
-        parts = [build(each) for each in part.parts]
-        return sa.or_(sa.false(), *parts) if isinstance(part, Some) else sa.and_(sa.true(), *parts)
-
-    def compare(part: Compare) -> sa.ColumnElement[bool]:
-        own, kind = stats[part.column_id].c, _KINDS[scalar(part.type).stats]
-        type_ = _TYPES.get(kind, sa.String())
-        smallest, largest = (sa.bindparam(f"v{next(numbers)}", type_=type_) for _ in range(2))
-        low_ok = _unless_known(database.bound(own.min_value, kind) <= largest)
-        high_ok = _unless_known(database.bound(own.max_value, kind) >= smallest)
-        if part.type.startswith("float"):
-            # NaN sorts above every number and is not part of the bounds
-            high_ok = sa.or_(own.contains_nan.is_(None), own.contains_nan == sa.true(), high_ok)
-        if part.operator in ("<", "<="):
-            return low_ok
-        return high_ok if part.operator in (">", ">=") else sa.and_(low_ok, high_ok)
-
-    return build(predicate)
-
-
-def _compares(predicate: Predicate) -> Iterator[Compare]:
-    if isinstance(predicate, Compare):
-        yield predicate
-    elif not isinstance(predicate, IsNull):
-        for part in predicate.parts:
-            yield from _compares(part)
-
-
-def _limits(predicate: Compare) -> tuple[Any, Any] | None:
-    """Return the smallest and largest value a bound may have to be on the right side, or None when SQL cannot say."""
-    kind = _KINDS.get(scalar(predicate.type).stats)
-    if kind is None:
-        return None
-    if kind in ("date", "timestamp"):
-        # as text, only years of four digits sort by time
-        return (predicate.text, predicate.text) if _FOUR_DIGITS.match(predicate.text) else None
-    if kind == "text":
-        return (predicate.text, predicate.text) if "\0" not in predicate.text else None
-    low, high = widened(predicate)
-    if kind == "integer":
-        return (low, high) if isinstance(low, int) and low in _INT64 else None
-    low, high = float(low), float(high)
-    if not (math.isfinite(low) and math.isfinite(high)):
-        return None
-    slack = max(abs(low), abs(high)) * _DECIMAL_SLACK
-    return low - slack, high + slack
-
-
-def _unless_known(test: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
-    """Return the test, true where its bound is unknown; written so that the bound is decoded only once."""
-    return sa.func.coalesce(test, sa.true(), type_=sa.Boolean())

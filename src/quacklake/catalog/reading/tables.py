@@ -307,14 +307,18 @@ class SnapshotQueries(Queries):
         wanted = sa.select(*self.columns()).where(self.meta["snapshot"].c.snapshot_id.in_(sorted(versions)))
         return {row[0]: row[1] for row in self._sql.run("snapshot_times", wanted) if row[1] is not None}
 
-    def at_version(self, version: int) -> Snapshot:
-        """Return the snapshot with that id. Raise ``NotFoundError``, or ``SnapshotExpiredError`` when it is gone."""
+    def find(self, version: int) -> Snapshot | None:
+        """Return the snapshot with that id, if there is one."""
         table = self.meta["snapshot"]
-        snapshot = self._select_snapshot(
+        return self._select_snapshot(
             "snapshot_by_id",
             lambda: sa.select(*self.columns()).where(table.c.snapshot_id == sa.bindparam("version")),
             {"version": version},
         )
+
+    def at_version(self, version: int) -> Snapshot:
+        """Return the snapshot with that id. Raise ``NotFoundError``, or ``SnapshotExpiredError`` when it is gone."""
+        snapshot = self.find(version)
         if snapshot is None:
             if 0 <= version < self.latest().id:
                 raise self._sql.expired(f"No snapshot found at version {version}: snapshot {version} has expired")

@@ -1,47 +1,58 @@
 """Views of tables in a connection of the user's own.
 
-DuckDB binds the query of a view when it makes one, which takes longer than planning the table. So a view that is still
-there, with the same query, is left alone. DuckDB gives every view a number that no other of its database gets: a view
-that the user has replaced, or whose creation was rolled back, is not taken for ours.
+DuckDB binds the query of a view when it makes one, which takes longer than planning the table, and the rows of the
+catalog have to be copied before that. So a view that is still there, with the same plan or the same query, is left
+alone. DuckDB gives every view a number that no other of its database gets: a view that the user has replaced, or whose
+creation was rolled back, is not taken for ours.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 import duckdb
 
 from quacklake.format.names import quote
+from quacklake.scan.plan import ScanPlan
 
 _VIEWS = """
     SELECT schema_name, view_name, database_oid, view_oid
     FROM duckdb_views() WHERE NOT internal AND database_name = current_database()
 """
 _Number: TypeAlias = tuple[int, int]
-#: Of each connection, the queries of the views that were made here, by their numbers.
-_made: weakref.WeakKeyDictionary[duckdb.DuckDBPyConnection, dict[_Number, str]] = weakref.WeakKeyDictionary()
+_Made: TypeAlias = tuple[ScanPlan, str]
+#: Of each connection, the plans and queries of the views that were made here, by their numbers.
+_made: weakref.WeakKeyDictionary[duckdb.DuckDBPyConnection, dict[_Number, _Made]] = weakref.WeakKeyDictionary()
 
 
-def register_views(connection: duckdb.DuckDBPyConnection, views: Iterable[tuple[str, str, str]]) -> None:
-    """Let a connection have views, each given by its schema, name and query."""
+def register_views(
+    connection: duckdb.DuckDBPyConnection, plans: Iterable[ScanPlan], bind: Callable[[ScanPlan], str]
+) -> None:
+    """Let a connection have a view of each planned table; ``bind`` prepares a plan there and returns its query."""
     found, made = _numbers(connection), _made.setdefault(connection, {})
-    changed: dict[tuple[str, str], str] = {}
+    changed: dict[tuple[str, str], _Made] = {}
     schemas: set[str] = set()
-    for schema, name, query in views:
+    for plan in plans:
+        schema, name = plan.schema_name, plan.table_name
         number = found.get((schema, name))
-        if number is not None and made.get(number) == query:
+        known = None if number is None else made.get(number)
+        if known is not None and known[0] is plan:
+            continue  # a plan that is remembered is the same object
+        query = bind(plan)
+        if number is not None and known is not None and known[1] == query:
+            made[number] = plan, query
             continue
         if schema not in schemas:
             connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quote(schema)}")
             schemas.add(schema)
         connection.execute(f"CREATE OR REPLACE VIEW {quote(schema)}.{quote(name)} AS {query}")
-        changed[schema, name] = query
+        changed[schema, name] = plan, query
     if changed:
         now = _numbers(connection)
         kept = {number: made[number] for number in now.values() if number in made}
-        _made[connection] = kept | {now[key]: query for key, query in changed.items() if key in now}
+        _made[connection] = kept | {now[key]: each for key, each in changed.items() if key in now}
 
 
 def _numbers(connection: duckdb.DuckDBPyConnection) -> dict[tuple[str, str], _Number]:

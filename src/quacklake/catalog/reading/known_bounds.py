@@ -1,0 +1,259 @@
+"""The bounds of a table's files, read once and remembered: a filter that leaves few files then asks for these alone.
+
+Bounds are texts in the format, which no index orders as values: a database has to look at those of every file. But
+they never change, so that a process needs them once, and later those of new files only. What is remembered only ever
+rules files out. Those that remain are asked for in the same transaction as ever, which decides what is visible.
+
+Three things make it safe. A file that was committed later has an id of at least ``next_file_id``: such files are looked
+for each time, so that none is missed, whatever compaction did. What was read when ``newest`` was the newest snapshot is
+used for that one and later ones only: a transaction that is older may see files that were gone by then. And nothing is
+believed for ever: a lake may be repaired in place, or replaced by an older state.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import sqlalchemy as sa
+
+from quacklake import forks, telemetry
+from quacklake.catalog.reading.pruning import NAN, NULLS, Arrays, Facet, facets_of, may_match, typed
+from quacklake.catalog.statements import SOME, Queries
+from quacklake.format.bounds import Predicate
+from quacklake.format.objects import TableInfo
+from quacklake.format.snapshots import Snapshot
+
+if TYPE_CHECKING:
+    from quacklake.catalog.reading.reader import Reader
+
+SECONDS = 10.0
+"""The age from which on bounds are read anew, unless that would take more than a hundredth of the time."""
+MOST_SECONDS = 300.0
+"""The age from which on they are read anew in any case."""
+LEAST = 500
+"""The files that a lake has had from which on bounds are remembered: before, one statement is quicker."""
+
+_LEAST = 4_096
+"""The bytes that every table counts for."""
+_IDS = {"data_file_id": pa.int64()}
+_BOUNDS = {**_IDS, "min_value": pa.string(), "max_value": pa.string()}
+_NAN = {**_IDS, "contains_nan": pa.bool_()}
+_NULLS = {**_IDS, "value_count": pa.int64(), "null_count": pa.int64()}
+
+
+@dataclass(frozen=True, slots=True)
+class TableBounds:
+    """Known facts about the files of a table, those that have ended among them.
+
+    ``ids`` are in order, and all below ``next_file_id``; each facet has as many entries as it was read for. It was
+    read from ``since`` on, which took ``cost`` seconds in all. One that is ``too_large`` is not remembered.
+    """
+
+    since: float
+    cost: float
+    newest: Snapshot
+    ids: pa.Array
+    facets: Arrays
+    too_large: bool = False
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.ids.nbytes + sum(array.nbytes for arrays in self.facets.values() for array in arrays))
+
+    @property
+    def believed(self) -> bool:
+        return time.monotonic() - self.since < min(max(SECONDS, 100 * self.cost), MOST_SECONDS)
+
+
+class BoundsMemory:
+    """Bounds of tables, up to a number of bytes. Safe to share between threads."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most = most_bytes
+        self._known: OrderedDict[tuple[int, str], tuple[int, TableBounds]] = OrderedDict()
+        self._lock = threading.Lock()
+        forks.watch(self, forks.new_lock)
+
+    @property
+    def enabled(self) -> bool:
+        return self._most > 0
+
+    def get(self, table: TableInfo) -> TableBounds | None:
+        """Return what is known of a table and still believed."""
+        key = (table.id, table.uuid)
+        with self._lock:
+            _, known = self._known.get(key, (0, None))
+            if known is None or not known.believed:
+                return None
+            self._known.move_to_end(key)
+            return known
+
+    def put(self, table: TableInfo, known: TableBounds) -> None:
+        """Remember what is known of a table, or that it is too large for that."""
+        size = known.nbytes
+        if size > self._most:
+            known = replace(known, ids=known.ids[:0], facets={}, too_large=True)
+            size = 0
+        with self._lock:
+            self._known.pop((table.id, table.uuid), None)
+            self._known[table.id, table.uuid] = size + _LEAST, known
+            while len(self._known) > 1 and sum(each for each, _ in self._known.values()) > self._most:
+                self._known.popitem(last=False)
+
+    def forget(self, table: TableInfo) -> None:
+        with self._lock:
+            self._known.pop((table.id, table.uuid), None)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            self._known.clear()
+
+
+class KnownBounds(Queries):
+    """Rules out files by remembered bounds, inside one read transaction."""
+
+    _sql: Reader
+
+    def __init__(self, sql: Reader, memory: BoundsMemory) -> None:
+        super().__init__(sql)
+        self._memory = memory
+
+    def candidates(self, snapshot: Snapshot, table: TableInfo, predicate: Predicate) -> tuple[pa.Array, int] | None:
+        """Return the ids of the files that may match, in order, and how many files there are; None to ask otherwise.
+
+        Some of them may have ended, or may not be there yet. Two statements at the first use, one later; one more for
+        each facet, and three more after a commit.
+        """
+        if not self._memory.enabled or snapshot.next_file_id < LEAST or self.backend.name == "duckdb":
+            return None  # DuckDB itself compares texts in bulk
+        known = self._memory.get(table)
+        if known is not None and (known.too_large or snapshot.id < known.newest.id):
+            return None
+        if known is not None and snapshot != known.newest:
+            known = self._advanced(table, known)
+        if known is None:
+            known = self._load(table)
+            if snapshot.id < known.newest.id:
+                return None
+        known = self._with_facets(table, known, facets_of(predicate))
+        later = self._later_files(table, known)
+        telemetry.count("scan.bounds_remembered")
+        found = known.ids.filter(may_match(predicate, known.facets, len(known.ids)))
+        return (pa.concat_arrays([found, later]) if len(later) else found), len(known.ids) + len(later)
+
+    def _load(self, table: TableInfo) -> TableBounds:
+        """Return the files of a table, as the newest snapshot has them."""
+        start = time.monotonic()
+        newest = self._sql.snapshots.latest()
+        f = self.meta["data_file"]
+        statement = self._sql.cached(
+            "known_files", lambda: sa.select(f.c.data_file_id).where(f.c.table_id == sa.bindparam("table"))
+        )
+        ids = self._rows("known_files", statement, {"table": table.id}, _IDS).column(0).combine_chunks()
+        ids = ids.filter(pc.less(ids, newest.next_file_id))
+        return TableBounds(start, time.monotonic() - start, newest, ids.take(pc.sort_indices(ids)), {})
+
+    def _advanced(self, table: TableInfo, known: TableBounds) -> TableBounds | None:
+        """Return what is known, with the files that came since; None when the catalog has another past."""
+        then = self._sql.snapshots.find(known.newest.id)
+        if then != known.newest:
+            self._memory.forget(table)
+            return None
+        newest = self._sql.snapshots.latest()
+        if newest.id < known.newest.id:
+            return None
+        later = self._later_files(table, known)
+        ids = pa.concat_arrays([known.ids, later.filter(pc.less(later, newest.next_file_id))])
+        known = replace(known, newest=newest, ids=ids)
+        self._memory.put(table, known)
+        return known
+
+    def _later_files(self, table: TableInfo, known: TableBounds) -> pa.Array:
+        """Return the ids of the files that were committed after the newest snapshot that is known."""
+        f = self.meta["data_file"]
+        statement = self._sql.cached(
+            "later_files",
+            lambda: (
+                sa.select(f.c.data_file_id)
+                # not by the index of tables: that would look at every file of this one
+                .where(f.c.table_id + 0 == sa.bindparam("table"), f.c.data_file_id >= sa.bindparam("next"))
+                .order_by(f.c.data_file_id)
+            ),
+        )
+        given = {"table": table.id, "next": known.newest.next_file_id}
+        return pa.array([row[0] for row in self._sql.run("later_files", statement, given)], pa.int64())
+
+    def _with_facets(self, table: TableInfo, known: TableBounds, wanted: frozenset[Facet]) -> TableBounds:
+        """Return what is known, with these facets of every file."""
+        start = time.monotonic()
+        facets, complete = dict(known.facets), True
+        for facet in sorted(wanted):
+            arrays = facets.get(facet)
+            done = 0 if arrays is None else len(arrays[0])
+            if arrays is None or done < len(known.ids):
+                new = self._facet(table, facet, known.ids[done:])
+                facets[facet] = new if arrays is None else tuple(map(_joined, arrays, new))
+                complete = False
+        if complete:
+            return known
+        known = replace(known, facets=facets, cost=known.cost + time.monotonic() - start)
+        self._memory.put(table, known)
+        return known
+
+    def _facet(self, table: TableInfo, facet: Facet, ids: pa.Array) -> tuple[pa.Array, ...]:
+        """Return a facet of some files, which follow each other."""
+        column, what = facet
+        types = {NAN: _NAN, NULLS: _NULLS}.get(what, _BOUNDS)
+        if not len(ids):
+            rows = pa.schema(list(types.items())).empty_table()
+        else:
+            statement = self._sql.cached(("known_facet", *types), lambda: self._select_facet(types))
+            given = {"table": table.id, "column": column, "first": ids[0].as_py(), "last": ids[-1].as_py()}
+            rows = self._rows("known_facet", statement, given, types, few=len(ids) <= SOME)
+        known = rows.column("data_file_id").combine_chunks()
+        if pc.count_distinct(known).as_py() < len(known):
+            rows = rows.slice(0, 0)  # two texts for one bound: neither is sure
+            known = known.slice(0, 0)
+        at = pc.index_in(ids, value_set=known)
+        columns = [rows.column(name).combine_chunks().take(at) for name in list(types)[1:]]
+        if what == NAN:
+            return (columns[0],)
+        if what == NULLS:
+            values, nulls = columns
+            # stock DuckLake writes 0 and 0 for types that it does not count
+            return (pc.or_kleene(pc.greater(nulls, 0), pc.equal(values, 0)),)
+        return tuple(typed(texts, what) for texts in columns)
+
+    def _select_facet(self, types: Mapping[str, pa.DataType]) -> sa.Select[Any]:
+        s = self.meta["file_column_stats"]
+        return sa.select(*(s.c[name] for name in types)).where(
+            s.c.table_id == sa.bindparam("table"),
+            s.c.column_id == sa.bindparam("column"),
+            s.c.data_file_id.between(sa.bindparam("first"), sa.bindparam("last")),
+        )
+
+    def _rows(
+        self,
+        name: str,
+        statement: sa.Select[Any],
+        given: Mapping[str, int],
+        types: Mapping[str, pa.DataType],
+        *,
+        few: bool = False,
+    ) -> pa.Table:
+        """Return rows of numbers and texts."""
+        with self._sql.step(name, statement):
+            rows = self.backend.fetch_texts(self._sql.connection, statement, given, few=few)
+        return pa.table([rows.column(at).cast(type_) for at, type_ in enumerate(types.values())], names=list(types))
+
+
+def _joined(known: pa.Array, more: pa.Array) -> pa.Array:
+    return pa.concat_arrays([known, more])
