@@ -58,6 +58,21 @@ def s3_options(options: Mapping[str, str]) -> S3Options | None:
     )
 
 
+def spelled(s3: S3Options | None) -> dict[str, str]:
+    """Return the options of connectors that name an S3 server and its keys; none where the environment has them."""
+    if s3 is None:
+        return {}
+    pairs = {
+        "aws_access_key_id": s3.access_key,
+        "aws_secret_access_key": s3.secret_key,
+        "aws_session_token": s3.session_token,
+        "aws_region": s3.region,
+        "aws_endpoint_url": _address(s3),
+        "aws_virtual_hosted_style_request": None if s3.path_style else "true",
+    }
+    return {key: value for key, value in pairs.items() if value is not None}
+
+
 def delta_options(options: Mapping[str, str]) -> dict[str, str]:
     """Return options as ``deltalake`` spells them."""
     s3 = s3_options(options)

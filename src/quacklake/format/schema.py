@@ -22,7 +22,7 @@ FIELD_ID = b"PARQUET:field_id"
 """The Arrow field metadata that becomes a Parquet field id."""
 
 _GEOARROW = {b"ARROW:extension:name": b"geoarrow.wkb", b"ARROW:extension:metadata": b"{}"}
-_TEXT_IN_ARROW = ("timetz", "uint128", "variant")
+_TEXT_IN_ARROW = ("interval", "timetz", "uint128", "variant")
 _NAMED_COLUMNS = 20
 _NO_DEFAULT = "NULL"  # how the catalog spells "no default"
 

@@ -235,6 +235,8 @@ class Binder:
         if kind == "BASE_TABLE":
             self._table(node, hidden, wanted, scope)
             return
+        if kind == "SHOW_REF" and self._shown(node):
+            return
         if isinstance(kind, str) and kind.endswith("_QUERY_NODE"):
             raise SqlError(
                 "Not implemented Error: a statement that changes rows inside of a query",
@@ -299,6 +301,15 @@ class Binder:
         if not node["alias"]:
             self._mentions.append(Mention(node, *own))
         tree.replace(node, tree.base_table(name, alias, node))
+
+    def _shown(self, node: Node) -> bool:
+        """Replace a SHOW of what lakes have; return False for one that DuckDB answers."""
+        from quacklake.sql.listing import shown_inside
+
+        rows = shown_inside(self.session, node)
+        if rows is not None:
+            tree.replace(node, tree.base_table(self._register(rows), node["alias"] or "shown", node))
+        return rows is not None
 
     def _look_up(
         self, names: Sequence[str], node: Node, scope: _Scope

@@ -46,7 +46,13 @@ _LISTINGS = frozenset(
 _DATABASE = ("database_name", "table_catalog", "catalog_name", "constraint_catalog", "database")
 #: The columns that hold definitions of objects.
 _TEXTS = ("sql", "view_definition", "expression", "column_default", "comment", "table_comment", "column_comment")
-_NAMED = ("table_name", "view_name", "function_name")
+_NAMED = ("table_name", "view_name", "function_name", "name")
+
+
+_NAMED_TAGS = (("ducklake_view_column_tag", "view_id"),)
+"""Tags of columns that have no id, which version 1.1 of the format has."""
+_SHOWN = {"tables": "SHOW TABLES", "__show_tables_expanded": "SHOW ALL TABLES"}
+"""What a SHOW inside of a query asks, by the name that DuckDB gives it."""
 
 
 def relation(session: Session, names: Sequence[str]) -> pa.Table | None:
@@ -169,6 +175,30 @@ def shown(session: Session, sql: str) -> Result:
         return Result(arrow_table(planner, sql))
 
 
+def shown_inside(session: Session, node: Node) -> pa.Table | None:
+    """Return the rows of a SHOW inside of a query; None for one that DuckDB answers itself, such as of a table."""
+    if not session.attachments.lakes:
+        return None
+    name, asked = str(node.get("table_name", "")).strip('"'), None
+    inside = (node.get("query") or {}).get("from_table") or {}
+    if node.get("show_type") == "SHOW_FROM":
+        place = [node[key] for key in ("catalog_name", "schema_name") if node.get(key)]
+        asked = f"SHOW TABLES FROM {'.'.join(map(quote, place))}"
+    elif name in _SHOWN:
+        asked = _SHOWN[name]
+    elif (
+        inside.get("type") == "BASE_TABLE" and not inside.get("schema_name") and fold(inside["table_name"]) == "grants"
+    ):
+        # a table of that name is described
+        asked = None if session.names.relation([inside["table_name"]]) is not None else "SHOW GRANTS"
+    if asked is None:
+        return None
+    from quacklake.sql import statements
+
+    cursor = session.guard.admit(session, Cursor(asked))
+    return statements.handler(cursor)(session, cursor, None).to_arrow()
+
+
 def own_error(session: Session, sql: str, params: Any, error: duckdb.Error) -> duckdb.Error:
     """Return the error that the user's own text causes over empty tables, if it is of the same type."""
     try:
@@ -262,7 +292,7 @@ class Copy:
     tables: tuple[TableInfo, ...]
     views: tuple[ViewInfo, ...]
     macros: tuple[MacroInfo, ...]
-    comments: tuple[tuple[int, int | None, str], ...]
+    comments: tuple[tuple[int, int | str | None, str], ...]
 
 
 @contextmanager
@@ -344,16 +374,18 @@ def _parsed_default(column: Column) -> Column:
         return replace(column, default=None, default_kind="literal")
 
 
-def _comments(attached: Attached, tx: Transaction) -> Iterable[tuple[int, int | None, str]]:
-    found: dict[tuple[int, int | None], str | None] = {}
-    for name, key in (("ducklake_tag", "object_id"), ("ducklake_column_tag", "table_id")):
+def _comments(attached: Attached, tx: Transaction) -> Iterable[tuple[int, int | str | None, str]]:
+    found: dict[tuple[int, int | str | None], str | None] = {}
+    for name, key in (("ducklake_tag", "object_id"), ("ducklake_column_tag", "table_id"), *_NAMED_TAGS):
+        if (name, key) in _NAMED_TAGS and not attached.context.catalog.is_next:
+            continue
         for row in metadata.rows(attached, name).to_pylist():
             alive = row["begin_snapshot"] <= tx.base.id and (row["end_snapshot"] or tx.base.id + 1) > tx.base.id
             if row["key"] == COMMENT and alive:
-                found[(row[key], row.get("column_id"))] = row["value"]
+                found[(row[key], row.get("column_id", row.get("column_name")))] = row["value"]
     for tag in tx.objects.noted():
         if tag.key == COMMENT:
-            found[(tag.object_id, tag.column_id)] = tag.value
+            found[(tag.object_id, tag.column_id if tag.column_name is None else tag.column_name)] = tag.value
     return [(*place, text) for place, text in found.items() if text is not None]
 
 
@@ -369,5 +401,7 @@ def _said(alias: str, copy: Copy) -> Iterable[str]:
                 yield f"COMMENT ON COLUMN {alias}.{_place(table)}.{quote(column.name)} IS {literal(text)}"
         elif table is not None:
             yield f"COMMENT ON TABLE {alias}.{_place(table)} IS {literal(text)}"
+        elif view is not None and isinstance(column_id, str):
+            yield f"COMMENT ON COLUMN {alias}.{_place(view)}.{quote(column_id)} IS {literal(text)}"
         elif view is not None:
             yield f"COMMENT ON VIEW {alias}.{_place(view)} IS {literal(text)}"

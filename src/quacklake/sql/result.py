@@ -2,20 +2,43 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 
-from quacklake.format.names import fold, quote
+from quacklake.duckdb_versions import run
+from quacklake.engines.duckdb.carrying import carried_value
+from quacklake.format.names import quote
 from quacklake.operations.rows import Rows
 
 _BATCH_ROWS = 122_880
-_TEXT_TYPES = ("VARIANT", "UHUGEINT", "BIGNUM", "VARINT")
-"""Types that Arrow cannot carry without loss."""
+_ODD = re.compile(
+    r"variant|hugeint|bignum|varint|interval|timetz|\btime\s+with\s+time\s+zone|\bto_\w*seconds|\bto_(?:hours|minutes)",
+    re.IGNORECASE,
+)
+"""Words for types that Arrow cannot carry without loss, and for functions that make values of them."""
+
+
+def _time_of_day(text: str) -> Any:
+    """Return a time with its zone; the text of one that Python lacks, such as 24:00."""
+    try:
+        return dt.time.fromisoformat(text)
+    except ValueError:
+        return text
+
+
+_PYTHON: Mapping[str, Callable[[Any], Any]] = {
+    "HUGEINT": int,
+    "UHUGEINT": int,
+    "TIME WITH TIME ZONE": lambda value: _time_of_day(value) if isinstance(value, str) else value,
+}
+"""The Python values of columns that Arrow has in another type."""
 
 
 @dataclass
@@ -90,8 +113,9 @@ class Result(Rows):
 
         columns = [python_values(column) for column in batch.columns]
         for index, type_ in enumerate(self._types):
-            if type_ in ("HUGEINT", "UHUGEINT"):
-                columns[index] = [None if value is None else int(value) for value in columns[index]]
+            made = _PYTHON.get(type_)
+            if made is not None:
+                columns[index] = [None if value is None else made(value) for value in columns[index]]
         return _Begun(batch, zip(*columns, strict=True))
 
     def fetchone(self) -> tuple[Any, ...] | None:
@@ -166,14 +190,33 @@ def _raise(error: Exception) -> pa.RecordBatch:
     raise error
 
 
-def exportable(connection: duckdb.DuckDBPyConnection, sql: str, values: Any) -> str:
-    """Return a query whose values of types that Arrow does not carry are texts."""
+def run_query(
+    connection: duckdb.DuckDBPyConnection, sql: str, values: Any, *, odd: bool, batch_rows: int
+) -> tuple[tuple[str, ...], pa.RecordBatchReader | None]:
+    """Run a query; return the types of its columns and its rows, in which values that Arrow would change are texts.
+
+    ``odd`` says that such values are likely. An interval that Arrow cannot hold is an error of DuckDB.
+    """
+    if not odd and _ODD.search(sql) is None:
+        types, reader = run(connection, sql, values, batch_rows=batch_rows)
+        if reader is None or not any(map(_ODD.search, types)):
+            return types, reader
+        reader.close()  # nothing has been read: the odd columns came from a view or a macro
+    types, text = _exportable(connection, sql, values)
+    found, reader = run(connection, text, values, batch_rows=batch_rows)
+    return types or found, reader
+
+
+def _exportable(connection: duckdb.DuckDBPyConnection, sql: str, values: Any) -> tuple[tuple[str, ...], str]:
+    """Return the types of a query, and the query with columns that Arrow carries; no types where it cannot be asked."""
     try:
-        columns = connection.execute(f"DESCRIBE {sql}", values).fetchall()
+        described = connection.execute(f"DESCRIBE {sql}", values).fetchall()
     except duckdb.Error:
-        return sql
-    names = [name for name, type_, *_ in columns if any(odd in str(type_) for odd in _TEXT_TYPES)]
-    if not names or len({fold(name) for name, *_ in columns}) != len(columns):
-        return sql
-    changed = ", ".join(f"{quote(name)}::VARCHAR AS {quote(name)}" for name in names)
-    return f"SELECT * REPLACE ({changed}) FROM ({sql})"
+        return (), sql
+    columns = [(name, str(type_)) for name, type_, *_ in described]
+    if not any(_ODD.search(type_) for _, type_ in columns):
+        return (), sql
+    chosen = (f"{carried_value(f'c{place}', type_)} AS {quote(name)}" for place, (name, type_) in enumerate(columns))
+    names = ", ".join(f"c{place}" for place in range(len(columns)))
+    types = tuple(type_ for _, type_ in columns)
+    return types, f"SELECT {', '.join(chosen)} FROM ({sql}\n) AS found({names})"

@@ -9,6 +9,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
+from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,7 +26,7 @@ from quacklake.sql.attached import PREFIX, Attached, Attachments, Names, attache
 from quacklake.sql.binder import Binder, StandIns
 from quacklake.sql.failures import Shown, in_own_words, translated
 from quacklake.sql.guard import Guard
-from quacklake.sql.result import Result, exportable
+from quacklake.sql.result import Result, run_query
 from quacklake.sql.running import Running, TimeBudget
 from quacklake.sql.scans import Footers
 from quacklake.sql.session_transaction import SessionTransaction
@@ -327,10 +328,7 @@ class Session:
             with ExitStack() as gates:
                 for engine in engines.values():
                     gates.enter_context(engine.gate())
-                text = bound.sql
-                if odd or "variant" in text.lower() or "hugeint" in text.lower():
-                    text = exportable(self.connection, text, bound.values)
-                return self._run(text, bound.values, gates, bound.titles)
+                return self._run(bound.sql, bound.values, gates, bound.titles, odd)
         except (duckdb.BinderException, duckdb.CatalogException) as error:
             from quacklake.sql import listing
 
@@ -342,11 +340,17 @@ class Session:
         return self._run(sql, params)
 
     def _run(
-        self, sql: str, values: Any, gates: ExitStack | None = None, titles: Mapping[int, Title] | None = None
+        self,
+        sql: str,
+        values: Any,
+        gates: ExitStack | None = None,
+        titles: Mapping[int, Title] | None = None,
+        odd: bool = False,
     ) -> Result:
         """Run a bound statement. ``gates`` is closed when the rows have been read, or nobody can read them any more."""
         full = self.guard.batch_rows
-        types, reader = run(self.connection, sql, values, batch_rows=full)
+        ask = run if gates is None else partial(run_query, odd=odd)
+        types, reader = ask(self.connection, sql, values, batch_rows=full)
         if reader is None:
             return Result()
         self._reader = weakref.ref(reader)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -14,8 +13,8 @@ from quacklake.connectors.delta.tables import plain
 from quacklake.errors import InputError
 from quacklake.format.schema import Column
 from quacklake.lake.transfers import LeftOut
-from quacklake.transfer.places import local
-from quacklake.transfer.targets import ExportedTable, NewFolder, View, part_of_path
+from quacklake.transfer.new_folders import ExportFolder, described
+from quacklake.transfer.targets import ExportedTable, View
 
 _TEXTS = ("int128", "interval", "json", "time", "time_ns", "timetz", "uint128", "uuid")
 _WIDER = {
@@ -29,19 +28,18 @@ class DeltaTarget:
     """A folder of Delta tables, or with ``single`` the folder of one, which gets its name when it is complete."""
 
     def __init__(
-        self, place: str, partition_by: Sequence[str], options: Mapping[str, Any], *, replace: bool, single: bool
+        self, folder: ExportFolder, partition_by: Sequence[str], options: Mapping[str, Any], *, single: bool
     ) -> None:
         if unknown := sorted(set(options) - {"compression", "target_file_size"}):
             raise InputError(f"an export to Delta has no option {unknown[0]!r}", hint="compression or target_file_size")
         self._options, self._keys, self._single = dict(options), list(partition_by), single
-        path = local(place)
-        self._folder = NewFolder(path, replace=replace)
-        self.place = f"delta:{path}"
+        self._folder = folder
+        self.place = f"delta:{folder.shown}"
         self._sizes: dict[str, int] = {}
 
     def check(self, table: ExportedTable) -> None:
         """Raise ``InputError`` for a name that no folder can have, or times that Delta rounds."""
-        self._inside(table)
+        table.folders()
         delta_schema(delta_columns(table.columns.to_arrow(), table.columns.columns))
         for column in table.columns.columns:
             if any(leaf.type == "timestamp_ns" for leaf in column.leaves()):
@@ -50,12 +48,20 @@ class DeltaTarget:
                     hint="leave the table out with exclude",
                 )
 
+    def begin(self, snapshot_id: int, tables: Sequence[ExportedTable]) -> list[ExportedTable]:
+        """Return the tables that have a log, which is written last."""
+        self._folder.begin(described("delta", snapshot_id, self._keys, [table.qualified_name for table in tables]))
+        done = [table for table in tables if self._folder.has(*self._inside(table), "_delta_log")]
+        for table in tables:
+            if table not in done:
+                self._folder.clear(*self._inside(table))
+        return done
+
     def write(self, table: ExportedTable, rows: pa.RecordBatchReader) -> None:
         """Write a table, with the types that Delta has."""
         schema = delta_columns(rows.schema, table.columns.columns)
-        location = self._inside(table)
-        location.parent.mkdir(parents=True, exist_ok=True)
-        sink = DeltaSink({"location": str(location), "partition_by": self._keys, **_ALWAYS, **self._options})
+        place = {"location": self._folder.location(*self._inside(table)), **self._folder.storage}
+        sink = DeltaSink({"partition_by": self._keys, **place, **_ALWAYS, **self._options})
         try:
             sink.initialize(schema)
             for batch in rows:
@@ -83,9 +89,8 @@ class DeltaTarget:
         """Remove what was written."""
         self._folder.remove()
 
-    def _inside(self, table: ExportedTable) -> Path:
-        schema, name = part_of_path(table.schema, "schema"), part_of_path(table.name, "table")
-        return self._folder.inside if self._single else self._folder.inside / schema / name
+    def _inside(self, table: ExportedTable) -> tuple[str, ...]:
+        return () if self._single else table.folders()
 
 
 def delta_columns(schema: pa.Schema, columns: Sequence[Column]) -> pa.Schema:

@@ -12,9 +12,9 @@ import duckdb
 import pyarrow as pa
 
 from quacklake.duckdb_versions import arrow_reader, connect
+from quacklake.engines.duckdb.carrying import carried_value
 from quacklake.errors import InputError, QuacklakeError
 from quacklake.format.names import literal, quote
-from quacklake.format.schema import Column
 from quacklake.lake.transfers import LeftOut
 from quacklake.sql.words import Cursor
 from quacklake.transfer.tables import BATCH_ROWS, Selection, SourceTable, SourceView, Unit
@@ -22,8 +22,6 @@ from quacklake.transfer.types import checked_mapping, column_of, schema_of
 
 _DATABASE = "source"
 _CONSTRAINTS = {"CHECK": "check", "UNIQUE": "uniqueness", "FOREIGN KEY": "foreign key"}
-_MOST_HOURS = 2_562_047
-"""The hours of an interval, besides its days and months, that Arrow counts in nanoseconds."""
 _OTHERS = (
     ("sequence", "SELECT schema_name, sequence_name FROM duckdb_sequences() WHERE database_name = ? AND NOT temporary"),
     ("index", "SELECT schema_name, index_name FROM duckdb_indexes() WHERE database_name = ?"),
@@ -110,7 +108,7 @@ class DuckDBSource:
         for column, nullable, _, _ in facts:
             made, type_ = column_of(label, column, types[column], self._told)
             columns.append(replace(made, nullable=bool(nullable)))
-            values.append(f"{_value(quote(column), made, type_)} AS {quote(column)}")
+            values.append(f"{carried_value(f'CAST({quote(column)} AS {type_})', type_)} AS {quote(column)}")
             if "array" in _kinds(types[column]):
                 left.append(LeftOut(f"{label}.{column}", "the length of arrays, which became lists"))
             if "enum" in _kinds(types[column]):
@@ -150,14 +148,6 @@ class DuckDBSource:
     def _read(self, query: str) -> Iterator[pa.RecordBatch]:
         # tables are read one after the other, so that one connection, and its transaction, is enough
         yield from arrow_reader(self._connection, query, batch_rows=BATCH_ROWS)
-
-
-def _value(name: str, column: Column, type_: str) -> str:
-    """Return the SQL of a value; one that Arrow would change is an error."""
-    if column.type != "interval":
-        return f"CAST({name} AS {type_})"
-    long = f"abs(datepart('hour', {name})) >= {_MOST_HOURS}"
-    return f"CASE WHEN {long} THEN error('the interval is too long') ELSE {name} END"
 
 
 def _kinds(found: Any) -> set[str]:

@@ -37,6 +37,10 @@ class DuckDBTarget:
     def check(self, table: ExportedTable) -> None:
         """Take every table: DuckDB has all types and names of a lake."""
 
+    def begin(self, snapshot_id: int, tables: Sequence[ExportedTable]) -> list[ExportedTable]:
+        """Return no tables: every export begins anew."""
+        return []
+
     def write(self, table: ExportedTable, rows: pa.RecordBatchReader) -> None:
         """Create a table and fill it."""
         connection, name = self._connection, f"{quote(table.schema)}.{quote(table.name)}"

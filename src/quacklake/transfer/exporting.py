@@ -62,14 +62,21 @@ def export_to(
                 (),
                 True,
             )
-        written = [_write(at, opened, table, progress) for table in chosen]
+        before = opened.begin(at.snapshot_id, chosen)
+        written = [0 if table in before else _write(at, opened, table, progress) for table in chosen]
         shown, left = opened.views(views)
         sizes = opened.finish()
     except BaseException:
         opened.abort()
         raise
     done = tuple(
-        TransferredTable(table.qualified_name, rows, 0, sizes.get(table.qualified_name), "exported")
+        TransferredTable(
+            table.qualified_name,
+            rows,
+            at.table(table.sql_name).count() if table in before else 0,
+            sizes.get(table.qualified_name),
+            "exported",
+        )
         for table, rows in zip(chosen, written, strict=True)
     )
     changed = [part for table in chosen for part in opened.left_out(table)]

@@ -14,6 +14,7 @@ from quacklake.lake.lake import Lake, LakeTransaction
 from quacklake.lake.transfers import LeftOut
 from quacklake.operations.input_files import InputFiles, open_files
 from quacklake.operations.reference import DEFAULT_SCHEMA, TableRef
+from quacklake.operations.stores import open_store
 from quacklake.transfer.tables import Selection, SourceTable, SourceView, Unit
 
 
@@ -27,7 +28,11 @@ class FolderSource:
             raise InputError("types of files are not mapped", hint="cast the columns afterwards, or before")
         self._lake, self._kind, self._named, self._in_place = lake, kind, named, in_place
         self._place = place if "://" in place else str(Path(place).expanduser().absolute())
-        self._files = open_files(self._place, kind, store=lake.handle.context.store)
+        self._store = lake.handle.context.store
+        if "://" in place and self._store.is_local:  # a lake of an object store reads with its own keys
+            self._store = open_store(place, lake.handle.context.config)
+        self._files = open_files(self._place, kind, store=self._store)
+        self._remote = self._listed() if "://" in place else {}
 
     @property
     def origin(self) -> str:
@@ -63,7 +68,7 @@ class FolderSource:
     def _table(self, schema: str, name: str, paths: Sequence[str]) -> SourceTable:
         files = self._of(paths, name)
         columns = from_arrow(files.read().schema)
-        units = [Unit(_identity(path), _reader(self._of([path], name, files), columns)) for path in paths]
+        units = [Unit(self._identity(path), _reader(self._of([path], name, files), columns)) for path in paths]
         return SourceTable(
             schema,
             name,
@@ -81,6 +86,20 @@ class FolderSource:
         folders = like.found.folders if like is not None else next(iter(keys)) if len(keys) == 1 else ()
         label = paths[0] if len(paths) == 1 else f"the files of {name}"
         return InputFiles(replace(found, name=label, paths=tuple(paths), folders=folders), self._files.store)
+
+    def _listed(self) -> dict[str, str]:
+        """Return what tells contents of files of an object store apart: their sizes and times, by their URLs."""
+        paths, store = self._files.found.paths, self._store
+        inside = [path.partition("://")[2] for path in paths]
+        found = store.attempts.run("find", self._place, lambda: store.filesystem.get_file_info(inside))
+        return {path: f"{info.size}\0{info.mtime_ns}" for path, info in zip(paths, found, strict=True)}
+
+    def _identity(self, path: str) -> str:
+        """Return a name of a file that another content does not have."""
+        if "://" in path:
+            return f"{path}\0{self._remote[path]}"
+        found = Path(path).stat()
+        return f"{path}\0{found.st_size}\0{found.st_mtime_ns}"
 
 
 def table_of(path: str) -> tuple[str, str] | None:
@@ -101,14 +120,6 @@ def table_of(path: str) -> tuple[str, str] | None:
     if names:
         return DEFAULT_SCHEMA, names[0]
     return None if folders else (DEFAULT_SCHEMA, file.partition(".")[0] or file)
-
-
-def _identity(path: str) -> str:
-    """Return a name of a file that another content does not have."""
-    if "://" in path:
-        return path
-    found = Path(path).stat()
-    return f"{path}\0{found.st_size}\0{found.st_mtime_ns}"
 
 
 def _reader(files: InputFiles, columns: object) -> Callable[[], Iterable[pa.RecordBatch]]:

@@ -12,6 +12,7 @@ from pyiceberg.exceptions import NamespaceAlreadyExistsError
 from pyiceberg.table import CreateTableTransaction, Table
 from pyiceberg.table.refs import MAIN_BRANCH
 
+from quacklake import faults
 from quacklake.connectors.iceberg.catalogs import IcebergTable, failing
 from quacklake.connectors.iceberg.files import data_file, iceberg_stage, storage_of
 from quacklake.connectors.iceberg.partitions import partition_record, partition_spec
@@ -20,9 +21,11 @@ from quacklake.connectors.object_store import open_store
 from quacklake.connectors.options import ConnectorOptions
 from quacklake.errors import AlreadyExistsError, InputError
 from quacklake.lake.transfers import LeftOut
+from quacklake.operations.context import LakeContext
 from quacklake.transfer.delta_target import changed_types, converted, delta_columns
-from quacklake.transfer.places import local
-from quacklake.transfer.targets import ExportedTable, View, part_of_path
+from quacklake.transfer.new_folders import RemoteFolder, described, remote_store
+from quacklake.transfer.places import check_target, local
+from quacklake.transfer.targets import ExportedTable, View
 
 _LEAVE = "leave the table out with exclude"
 _TARGET = 128 * 1000**2
@@ -33,26 +36,37 @@ _IN_MEMORY = {"catalog_type": "sql", "catalog_uri": "sqlite:///:memory:"}
 class IcebergTarget:
     """A catalog that the options name, or a folder whose tables are found by their metadata files."""
 
-    def __init__(self, place: str, partition_by: Sequence[str], options: Mapping[str, Any], *, replace: bool) -> None:
+    def __init__(
+        self,
+        context: LakeContext,
+        place: str,
+        partition_by: Sequence[str],
+        options: Mapping[str, Any],
+        *,
+        replace: bool,
+    ) -> None:
         if replace:
             raise InputError("an export does not replace Iceberg tables", hint="drop them in their catalog first")
         self._keys = list(partition_by)
-        if place:
-            path = local(place)
-            if not path.parent.is_dir():
-                raise InputError(f"the folder {path.parent} does not exist", hint="create it first")
-            options = {**_IN_MEMORY, "warehouse": path.as_uri(), **options}
-        self._path = local(place) if place else None
-        self._options = dict(options)
+        self._remote = RemoteFolder(remote_store(context, place)) if "://" in place else None
+        self._path = local(place) if place and self._remote is None else None
+        if self._path is not None:
+            check_target(context, self._path)
+            if not self._path.parent.is_dir():
+                raise InputError(f"the folder {self._path.parent} does not exist", hint="create it first")
+            options = {**_IN_MEMORY, "warehouse": self._path.as_uri(), **options}
+        elif self._remote is not None:
+            options = {**_IN_MEMORY, "warehouse": self._remote.shown, **self._remote.storage, **options}
         self._place = IcebergTable.of(ConnectorOptions("iceberg", {**options, "namespace": "n", "table_name": "t"}))
-        self.place = f"iceberg:{self._path or options.get('catalog_name', '')}"
+        shown = self._path or (self._remote.shown if self._remote is not None else options.get("catalog_name", ""))
+        self.place = f"iceberg:{shown}"
         self._staged: list[CreateTableTransaction] = []
         self._sizes: dict[str, int] = {}
         self._written: list[tuple[Table, list[str]]] = []
 
     def check(self, table: ExportedTable) -> None:
         """Raise ``AlreadyExistsError`` for a table that is there."""
-        namespace, name = part_of_path(table.schema, "schema"), part_of_path(table.name, "table")
+        namespace, name = table.folders()
         if "." in namespace:
             raise InputError(f"the schema {namespace!r} cannot be a namespace of Iceberg", hint=_LEAVE)
         with failing("the Iceberg catalog cannot be read"):
@@ -66,6 +80,20 @@ class IcebergTarget:
                     f'Iceberg has no nanoseconds for the column "{column.name}" of {table.qualified_name}',
                     hint=_LEAVE,
                 )
+
+    def begin(self, snapshot_id: int, tables: Sequence[ExportedTable]) -> list[ExportedTable]:
+        """Return the tables of an object store that have a metadata file, which is written last."""
+        if self._remote is None:
+            return []
+        self._remote.begin(described("iceberg", snapshot_id, self._keys, [table.qualified_name for table in tables]))
+        done = []
+        for table in tables:
+            listed = self._remote.store.list("/".join((*table.folders(), "metadata")))
+            if any(entry.path.endswith(".metadata.json") for entry in listed):
+                done.append(table)
+            else:
+                self._remote.clear(*table.folders())
+        return done
 
     def write(self, table: ExportedTable, rows: pa.RecordBatchReader) -> None:
         """Write the files of a table."""
@@ -118,6 +146,9 @@ class IcebergTarget:
         with failing("the Iceberg table cannot be committed"):
             for transaction in self._staged:
                 transaction.commit_transaction()
+                faults.reach("export.committed")
+        if self._remote is not None:
+            self._remote.publish()
         return self._sizes
 
     def abort(self) -> None:

@@ -37,3 +37,9 @@ def check_target(context: LakeContext, path: Path) -> None:
         inside = overlap(store, Store.open(str(path)))
     if beside or inside or store.hides(str(path)):
         raise PathError("the target is where a lake has its files", hint="name another folder")
+
+
+def check_remote(context: LakeContext, store: Store) -> None:
+    """Raise ``PathError`` for a place of an object store in, around or at the files of a lake."""
+    if overlap(context.store, store) or context.store.hides(store.root):
+        raise PathError("the target is where a lake has its files", hint="name another folder")

@@ -74,6 +74,10 @@ class PostgresTarget:
                 hint=REPLACE,
             )
 
+    def begin(self, snapshot_id: int, tables: Sequence[ExportedTable]) -> list[ExportedTable]:
+        """Return no tables: every export begins anew."""
+        return []
+
     def write(self, table: ExportedTable, rows: pa.RecordBatchReader) -> None:
         """Create a table and fill it."""
         place = sql.Identifier(table.schema, table.name)

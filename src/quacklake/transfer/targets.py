@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
-from uuid import uuid4
 
 import duckdb
 import pyarrow as pa
 
-from quacklake import faults
 from quacklake.duckdb_versions import connect
-from quacklake.errors import AlreadyExistsError, InputError, MissingExtraError
+from quacklake.errors import InputError, MissingExtraError
 from quacklake.format.names import literal, quote
 from quacklake.format.schema import Column, TableSchema
 from quacklake.lake.transfers import LeftOut
 from quacklake.operations.context import LakeContext
-from quacklake.storage.store import sync
-from quacklake.transfer.places import REPLACE, check_target, local
+from quacklake.transfer.new_folders import ExportFolder, described, open_folder
+from quacklake.transfer.places import check_target, local
 from quacklake.transfer.sources import FOLDERS, FORMATS, kind_of
 from quacklake.transfer.tables import sql_name
 
@@ -51,6 +48,10 @@ class ExportedTable:
         """The name as SQL takes it."""
         return sql_name(self.schema, self.name)
 
+    def folders(self) -> tuple[str, str]:
+        """Return the names of the folders of the schema and the table. Raises ``InputError`` for impossible ones."""
+        return part_of_path(self.schema, "schema"), part_of_path(self.name, "table")
+
 
 class ExportTarget(Protocol):
     """Something that an export writes."""
@@ -61,6 +62,9 @@ class ExportTarget(Protocol):
 
     def check(self, table: ExportedTable) -> None:
         """Raise an error for a table that is there already, or that cannot be written, before anything is."""
+
+    def begin(self, snapshot_id: int, tables: Sequence[ExportedTable]) -> list[ExportedTable]:
+        """Prepare for the tables, and return those that an interrupted export of the same rows has written."""
 
     def write(self, table: ExportedTable, rows: pa.RecordBatchReader) -> None:
         """Write the rows of a table, where nobody takes them for a table yet."""
@@ -89,7 +93,7 @@ def open_target(
 ) -> ExportTarget:
     """Return the target of an address. Raises ``InputError`` for one that is none, or an option that it lacks."""
     kind, place = kind_of(address, "target")
-    if place and kind != "postgresql":
+    if kind == "duckdb":
         check_target(context, local(place))
     if partition_by and kind not in ("parquet", "csv", "json", *FORMATS):
         raise InputError(f"{kind} targets have no partitions", hint="leave partition_by out")
@@ -97,7 +101,7 @@ def open_target(
         raise InputError(f"{kind} targets have no options", hint="options are for Delta and Iceberg")
     try:
         if kind in FOLDERS:
-            return FolderTarget(kind, local(place), partition_by, replace=replace)
+            return FolderTarget(kind, open_folder(context, place, replace=replace), partition_by)
         if kind == "duckdb":
             from quacklake.transfer.duckdb_target import DuckDBTarget
 
@@ -105,11 +109,11 @@ def open_target(
         if kind == "delta":
             from quacklake.transfer.delta_target import DeltaTarget
 
-            return DeltaTarget(place, partition_by, options, replace=replace, single=single)
+            return DeltaTarget(open_folder(context, place, replace=replace), partition_by, options, single=single)
         if kind == "iceberg":
             from quacklake.transfer.iceberg_target import IcebergTarget
 
-            return IcebergTarget(place, partition_by, options, replace=replace)
+            return IcebergTarget(context, place, partition_by, options, replace=replace)
         from quacklake.transfer.postgres_target import PostgresTarget
 
         return PostgresTarget(place, replace=replace)
@@ -118,39 +122,6 @@ def open_target(
         raise MissingExtraError(
             f"exporting to {kind} needs the package {error.name}", hint=f"pip install 'quacklake[{extra}]'"
         ) from error
-
-
-class NewFolder:
-    """A folder that is filled under another name, and gets its own at the end."""
-
-    def __init__(self, path: Path, *, replace: bool) -> None:
-        self.path, self._replace = path, replace
-        if path.exists() and not path.is_dir():
-            raise AlreadyExistsError(f"{path} is a file", hint="name a folder")
-        if path.exists() and any(path.iterdir()) and not replace:
-            raise AlreadyExistsError(f"the folder {path} is not empty", hint=REPLACE)
-        if not path.parent.is_dir():
-            raise InputError(f"the folder {path.parent} does not exist", hint="create it first")
-        self.inside = path.with_name(f".{path.name}.{uuid4().hex}")
-
-    def publish(self) -> None:
-        """Give the folder its name; what was there before is gone afterwards."""
-        self.inside.mkdir(exist_ok=True)
-        for each in sorted(self.inside.rglob("*")):
-            sync(each)
-        sync(self.inside)
-        old = self.path.with_name(f".{self.path.name}.{uuid4().hex}.old")
-        faults.reach("export.publish.before")
-        if self.path.exists() and any(self.path.iterdir()):
-            self.path.rename(old)
-        self.inside.rename(self.path)
-        sync(self.path.parent)
-        faults.reach("export.publish.after")
-        shutil.rmtree(old, ignore_errors=True)
-
-    def remove(self) -> None:
-        """Remove what was written."""
-        shutil.rmtree(self.inside, ignore_errors=True)
 
 
 def part_of_path(name: str, what: str) -> str:
@@ -167,23 +138,26 @@ class FolderTarget:
     _OTHERS: Mapping[str, str] = {"int128": "DECIMAL(38,0)", "uint128": "DECIMAL(38,0)"}
     _TEXTS = ("interval", "timetz", "time_ns")
 
-    def __init__(self, kind: str, path: Path, partition_by: Sequence[str], *, replace: bool) -> None:
-        self._kind, self._keys = kind, list(partition_by)
-        self._folder = NewFolder(path, replace=replace)
-        self.place = f"{kind}:{path}"
+    def __init__(self, kind: str, folder: ExportFolder, partition_by: Sequence[str]) -> None:
+        self._kind, self._keys, self._folder = kind, list(partition_by), folder
+        self.place = f"{kind}:{folder.shown}"
+        self._sizes: dict[str, int] = {}
 
     def check(self, table: ExportedTable) -> None:
         """Raise ``InputError`` for a name that no folder can have, or a table that is nothing but its partitions."""
-        self._inside(table)
+        table.folders()
         for key in self._keys:
             part_of_path(key, "column")
         if self._keys and len(self._keys) == len(table.columns.columns):
             raise InputError(f"all columns of {table.qualified_name} are partitions", hint="leave one out")
 
+    def begin(self, snapshot_id: int, tables: Sequence[ExportedTable]) -> list[ExportedTable]:
+        """Return the tables whose folders are marked as complete."""
+        self._folder.begin(described(self._kind, snapshot_id, self._keys, [table.qualified_name for table in tables]))
+        return [table for table in tables if self._folder.is_complete(*table.folders())]
+
     def write(self, table: ExportedTable, rows: pa.RecordBatchReader) -> None:
         """Write the files of a table, with the types that files of this format keep."""
-        folder = self._inside(table)
-        folder.parent.mkdir(parents=True, exist_ok=True)
         values = ", ".join(
             f"CAST({quote(column.name)} AS {self._type(column)}) AS {quote(column.name)}"
             for column in table.columns.columns
@@ -191,17 +165,19 @@ class FolderTarget:
         sized = f"FILE_SIZE_BYTES {_FILE_BYTES}"
         keys = f"PARTITION_BY ({', '.join(map(quote, self._keys))})"
 
-        def copy(source: str, layout: str) -> str:
+        def copy(source: str, folder: Path, layout: str) -> str:
             return (
                 f"COPY (SELECT {values} FROM {source}) TO {literal(str(folder))} ({self._COPY[self._kind]}, {layout})"
             )
 
-        with writing_connection() as connection:
+        with self._folder.filling(*table.folders()) as folder, writing_connection() as connection:
             connection.register("rows", rows)
-            run_copy(connection, copy("rows", keys if self._keys else sized), table)
+            run_copy(connection, copy("rows", folder, keys if self._keys else sized), table)
             if self._keys and not any(folder.rglob("*.*")):  # a table without rows has no partitions
                 connection.register("nothing", rows.schema.empty_table())
-                run_copy(connection, copy("nothing", f"{sized}, OVERWRITE_OR_IGNORE"), table)
+                run_copy(connection, copy("nothing", folder, f"{sized}, OVERWRITE_OR_IGNORE"), table)
+            files = (each for each in folder.rglob("*") if each.is_file())
+            self._sizes[table.qualified_name] = sum(file.stat().st_size for file in files)
 
     def views(self, views: Sequence[View]) -> tuple[list[str], list[LeftOut]]:
         """Return all as left out."""
@@ -220,20 +196,12 @@ class FolderTarget:
 
     def finish(self) -> dict[str, int]:
         """Show the folder."""
-        sizes: dict[str, int] = {}
-        for schema in self._folder.inside.iterdir() if self._folder.inside.is_dir() else ():
-            for table in schema.iterdir():
-                files = (each for each in table.rglob("*") if each.is_file())
-                sizes[f"{schema.name}.{table.name}"] = sum(file.stat().st_size for file in files)
         self._folder.publish()
-        return sizes
+        return self._sizes
 
     def abort(self) -> None:
-        """Remove what was written."""
+        """Remove what was written, where it cannot be gone on with."""
         self._folder.remove()
-
-    def _inside(self, table: ExportedTable) -> Path:
-        return self._folder.inside / part_of_path(table.schema, "schema") / part_of_path(table.name, "table")
 
     def _type(self, column: Column) -> str:
         if column.type in self._TEXTS:

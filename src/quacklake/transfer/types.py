@@ -69,7 +69,7 @@ def column_of(table: str, name: str, found: Any, told: Mapping[str, str]) -> tup
     try:
         wanted = duckdb_type(found, told)
         column = to_column(name, wanted)
-        if column.travels_as_text or (column.nested and any(leaf.type == "interval" for leaf in column.leaves())):
+        if column.travels_as_text and column.type != "interval":
             raise InputError(f"a lake takes no values of the type {wanted} from Arrow", hint="VARCHAR")
     except InputError as error:
         base = found.id.upper()

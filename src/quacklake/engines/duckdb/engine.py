@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from quacklake import forks, telemetry
 from quacklake.duckdb_versions import arrow_reader, arrow_table
+from quacklake.engines.duckdb.carrying import carried_column
 from quacklake.engines.duckdb.connections import lend_keys, reading, translate
 from quacklake.engines.duckdb.expressions import OrderMacro, check_expression, plain_expression
 from quacklake.engines.duckdb.feed import FeedBuilder, deleted_sql, to_blocks
@@ -43,7 +44,6 @@ SNAPSHOT = "_ql_snapshot"
 """The column with the snapshot that a row came with, where places are asked for."""
 
 #: Types that DuckDB cannot export to Arrow, or exports wrongly when values are too large.
-_EXPORTED = {"variant": "VARCHAR", "uint128": "DECIMAL(38,0)"}
 _NO_POSITIONS = pa.schema([("file_id", pa.int64()), ("row_id", pa.int64())])
 _NO_INLINED = pa.schema([("schema_version", pa.int64()), ("row_id", pa.int64())])
 
@@ -420,12 +420,7 @@ def places_to_target(places: pa.Table) -> DeleteTarget:
 
 def _selected(columns: Sequence[Column], beside: Mapping[str, str]) -> str:
     """Return what is selected from a query for some columns, and numbers beside them."""
-    select = [
-        f"{quote(column.name)}::{_EXPORTED[column.type]} AS {quote(column.name)}"
-        if column.type in _EXPORTED
-        else quote(column.name)
-        for column in columns
-    ]
+    select = [f"{carried_column(column)} AS {quote(column.name)}" for column in columns]
     select += [f"{source} AS {name}" for name, source in beside.items()]
     return ", ".join(select) or "1"
 
