@@ -16,6 +16,7 @@ import pytest
 
 import quacklake
 from quacklake import dbapi, errors
+from quacklake.dbapi.failures import CLASSES
 from tests import seeds
 
 
@@ -50,7 +51,7 @@ def test_the_module_has_what_pep_249_asks_for() -> None:
 def test_every_error_of_a_lake_has_a_class() -> None:
     for error in vars(errors).values():
         if isinstance(error, type) and issubclass(error, errors.QuacklakeError):
-            assert any(issubclass(error, theirs) for theirs, _ in dbapi._CLASSES)
+            assert any(issubclass(error, theirs) for theirs, _ in CLASSES)
 
 
 def test_what_is_not_committed_is_seen_by_nobody_else(lake: quacklake.Lake, connection: dbapi.Connection) -> None:

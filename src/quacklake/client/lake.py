@@ -9,21 +9,32 @@ from typing import Any
 import pyarrow as pa
 
 from quacklake.client.table import RemoteTable
-from quacklake.client.transport import Transport
+from quacklake.client.transport import Transport, segment, without_token
 from quacklake.errors import InputError, NotFoundError, ReadOnlyError
+from quacklake.sql.parameters import to_json
 from quacklake.sql.result import Result
 
 __all__ = ["RemoteLake", "RemoteLakeAt", "RemoteReader", "connect_service"]
 
 
 def connect_service(
-    url: str, *, token: str | None = None, lake: str | None = None, timeout: float = 60.0, retries: int = 5
+    url: str,
+    *,
+    token: str | None = None,
+    lake: str | None = None,
+    timeout: float = 60.0,
+    retries: int = 5,
+    ca_file: str | None = None,
 ) -> RemoteLake:
     """Return the lake that a service has. ``lake`` names one of several; ``timeout`` is in seconds.
 
-    Raises ``UnauthenticatedError`` for a wrong token, and ``ConnectorUnavailableError`` when nobody answers.
+    ``ca_file`` has the certificates that may sign that of the service, if those of the system do not. A token in the
+    URL (``https://token@host``) is used if there is no other. Raises ``UnauthenticatedError`` for a wrong token, and
+    ``ConnectorUnavailableError`` when nobody answers.
     """
-    transport = Transport(url, token, timeout=timeout, retries=retries, lake=lake)
+    address, found = without_token(url)
+    token = found if token is None else token
+    transport = Transport(address, token, timeout=timeout, retries=retries, lake=lake, ca_file=ca_file)
     try:
         transport.facts("/lake")
     except BaseException:
@@ -49,11 +60,23 @@ class RemoteReader:
         if self._version is not None:
             raise ReadOnlyError("a past snapshot is read-only", hint="write through the lake itself")
 
-    def sql(self, text: str, params: Sequence[Any] | dict[str, Any] | None = None) -> Result:
-        """Run SQL in a safe session of the service, and return the rows as they arrive."""
-        given = list(params) if isinstance(params, tuple) else params
-        body = {"sql": text, "parameters": _plain(given), "version": self._version}
-        return self.transport.rows("POST", "/sql", body=body)
+    def sql(
+        self, text: str, params: Sequence[Any] | dict[str, Any] | None = None, *, request_id: str | None = None
+    ) -> Result:
+        """Run SQL in a safe session of the service, and return the rows as they arrive.
+
+        With a ``request_id`` of your own, ``cancel`` stops the statement from another thread.
+        """
+        if isinstance(params, dict):
+            given: Any = {str(name): to_json(value) for name, value in params.items()}
+        else:
+            given = None if params is None else to_json(list(params))
+        body = {"sql": text, "typed_parameters": given, "version": self._version}
+        return self.transport.rows("POST", "/sql", body=body, request_id=request_id)
+
+    def cancel(self, request_id: str) -> bool:
+        """Cancel a statement that runs under this id; False if it has just ended. Raises ``NotFoundError``."""
+        return bool(self.transport.delete(f"/sql/{segment(request_id)}")["cancelled"])
 
     def table(self, name: str) -> RemoteTable:
         """Return a table by name. A missing table raises only on use."""
@@ -146,14 +169,3 @@ class RemoteLakeAt(RemoteReader):
 
     def __repr__(self) -> str:
         return f"<Lake {self.transport.url} at snapshot {self.snapshot_id}>"
-
-
-def _plain(value: Any) -> Any:
-    """Return a parameter as JSON has it; DuckDB converts the text of times and numbers."""
-    if isinstance(value, dict):
-        return {str(key): _plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    return value.isoformat() if isinstance(value, dt.date | dt.time) else str(value)

@@ -6,18 +6,25 @@ import json
 import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, unquote, urlencode
 
 import pyarrow as pa
 import urllib3
 
 from quacklake import errors
-from quacklake.errors import ConnectorUnavailableError, InternalError, QuacklakeError, UnsupportedFeatureError
+from quacklake.errors import (
+    ConfigError,
+    ConnectorUnavailableError,
+    InternalError,
+    QuacklakeError,
+    UnsupportedFeatureError,
+)
 from quacklake.format.names import uuid7
 from quacklake.sql.result import Result
 
-__all__ = ["ARROW", "Transport"]
+__all__ = ["ARROW", "Transport", "segment", "without_token"]
 
 ARROW = "application/vnd.apache.arrow.stream"
 _API = "/api/v1"
@@ -29,13 +36,30 @@ Params = Mapping[str, Any]
 class Transport:
     """A pool of connections to one service."""
 
-    def __init__(self, url: str, token: str | None, *, timeout: float, retries: int, lake: str | None) -> None:
+    def __init__(
+        self,
+        url: str,
+        token: str | None,
+        *,
+        timeout: float,
+        retries: int,
+        lake: str | None,
+        ca_file: str | None = None,
+    ) -> None:
+        if ca_file is not None and not Path(ca_file).is_file():
+            raise ConfigError(
+                f"there is no file {ca_file} with certificates", hint="set ca_file to a file in PEM format"
+            )
         self.url = url.rstrip("/")
         self._lake = lake
         self._retries = retries
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._pool = urllib3.PoolManager(
-            timeout=urllib3.Timeout(connect=min(timeout, 10.0), read=timeout), retries=False, maxsize=16
+            timeout=urllib3.Timeout(connect=min(timeout, 10.0), read=timeout),
+            retries=False,
+            maxsize=16,
+            cert_reqs="CERT_REQUIRED",
+            ca_certs=ca_file,
         )
 
     def close(self) -> None:
@@ -47,17 +71,27 @@ class Transport:
         found: dict[str, Any] = json.loads(self._send("GET", path, params, accept="application/json").data)
         return found
 
-    def rows(self, method: str, path: str, params: Params | None = None, body: Any = None) -> Result:
+    def delete(self, path: str) -> dict[str, Any]:
+        """Return the JSON of a DELETE."""
+        found: dict[str, Any] = json.loads(self._send("DELETE", path, None, accept="application/json").data)
+        return found
+
+    def rows(
+        self, method: str, path: str, params: Params | None = None, body: Any = None, *, request_id: str | None = None
+    ) -> Result:
         """Return the rows of a request, to be read as they arrive."""
         encoded = None if body is None else json.dumps(body).encode()
-        answer = self._send(method, path, params, body=encoded, accept=ARROW, stream=True)
+        more = {} if request_id is None else {"X-Request-Id": request_id}
+        answer = self._send(method, path, params, body=encoded, accept=ARROW, more=more, stream=True)
         try:
             reader = pa.ipc.open_stream(answer)
         except pa.ArrowInvalid:
             answer.release_conn()
             raise ConnectorUnavailableError("the answer of the service broke off", hint="ask again") from None
         types = tuple(json.loads(answer.headers.get("X-Quacklake-Types", "[]")))
-        return Result(pa.RecordBatchReader.from_batches(reader.schema, _read(reader, answer)), types=types)
+        changed = int(answer.headers.get("X-Quacklake-Changed-Rows", -1))
+        batches = pa.RecordBatchReader.from_batches(reader.schema, _read(reader, answer))
+        return Result(batches, types=types, rowcount=changed)
 
     def write(self, path: str, rows: pa.Table, params: Params | None = None) -> dict[str, Any]:
         """Send rows, again until there is an answer: a key keeps them from being added twice."""
@@ -109,6 +143,21 @@ class Transport:
     def _pause(self, left: int) -> None:
         limit = min(0.1 * 2 ** (self._retries - left), _LONGEST)
         time.sleep(random.uniform(limit / 2, limit))
+
+
+def without_token(url: str) -> tuple[str, str | None]:
+    """Return a URL without the token in it, and the token: the password, or the name if there is none.
+
+    >>> without_token("https://t0k%2Fen@host:8080/lake")
+    ('https://host:8080/lake', 't0k/en')
+    """
+    scheme, separator, rest = url.partition("://")
+    place, slash, path = rest.partition("/")
+    secret, at, host = place.rpartition("@")
+    if not at:
+        return url, None
+    name, _, password = secret.partition(":")
+    return f"{scheme}{separator}{host}{slash}{path}", unquote(password or name) or None
 
 
 def segment(name: str) -> str:

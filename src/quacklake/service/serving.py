@@ -141,12 +141,12 @@ class BackgroundService:
     ``with BackgroundService(app, settings) as url: …``
     """
 
-    def __init__(self, app: FastAPI, settings: ServiceSettings | None = None) -> None:
+    def __init__(self, app: FastAPI, settings: ServiceSettings | None = None, *, tls: Tls | None = None) -> None:
         self._settings = settings or ServiceSettings(port=0)
         self._listening = _listen(self._settings)
-        self.url = _url(self._listening, self._settings, None)
+        self.url = _url(self._listening, self._settings, tls)
         self._started = threading.Event()
-        self._server = _Server(_config(app, self._settings, None), self._started.set)
+        self._server = _Server(_config(app, self._settings, tls), self._started.set)
         self._thread = threading.Thread(target=self._run, name="quacklake-service", daemon=True)
 
     def _run(self) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import ipaddress
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +17,7 @@ from quacklake.service.flight import FlightService, FlightSettings
 from quacklake.service.flight.tickets import Sealer
 from quacklake.service.flight.transactions import KeptRows, OpenTransaction
 from quacklake.service.identity import Role, TokenGate
+from tests.service.certificates import self_signed
 from tests.service.flight.calls import PARAMETERS, ROWS, Calls, described
 from tests.service.flight.conftest import OTHER, READER, WRITER, Served, command, options, path, serve
 
@@ -226,33 +225,7 @@ def test_a_seal_is_for_its_principal_its_kind_and_its_time() -> None:
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A certificate for this machine, signed by itself, and its key."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.x509.oid import NameOID
-
-    key, now = ec.generate_private_key(ec.SECP256R1()), dt.datetime.now(dt.UTC)
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
-    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(days=1))
-        .not_valid_after(now + dt.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    home = tmp_path_factory.mktemp("tls")
-    (home / "cert.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    secret = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    (home / "key.pem").write_bytes(secret)
-    return home / "cert.pem", home / "key.pem"
+    return self_signed(tmp_path_factory.mktemp("tls"))
 
 
 def test_tls_is_spoken_with_clients_that_trust_the_certificate(tight: Served, certificate: tuple[Path, Path]) -> None:

@@ -18,11 +18,13 @@ from quacklake.service.identity import Identity, Role
 from quacklake.service.problems import request_id_of
 from quacklake.service.state import Service, Statement, service_of
 from quacklake.service.values import LARGEST, LakeName, resolved_version
+from quacklake.sql.parameters import from_json
 from quacklake.sql.result import Result
 
 router = APIRouter(tags=["sql"])
 
 TYPES = "X-Quacklake-Types"
+CHANGED = "X-Quacklake-Changed-Rows"
 _LONGEST_HEADER = 4_096
 
 
@@ -40,6 +42,14 @@ class SqlRequest(BaseModel):
     parameters: Annotated[
         list[Any] | dict[str, Any] | None,
         Field(description="Values for ? and $1 (a list) or for $name (an object)."),
+    ] = None
+    typed_parameters: Annotated[
+        list[Any] | dict[str, Any] | None,
+        Field(
+            description="The same, in place of `parameters`, with values that JSON has no word for. Each of them is an "
+            "object with `type` and `value`: BLOB in base64, DECIMAL, DOUBLE, TIMESTAMP, DATE, TIME, UUID, STRUCT, or "
+            "INTERVAL as days, seconds and microseconds."
+        ),
     ] = None
     version: Annotated[int | None, Field(ge=0, le=LARGEST, description="Read the lake at this snapshot.")] = None
     timestamp: Annotated[str | None, Field(description="Read the lake at this time (UTC).")] = None
@@ -86,7 +96,18 @@ async def run_sql(request: Request, body: SqlRequest, lake: LakeName = None) -> 
     version = None
     if body.version is not None or body.timestamp is not None:
         version = await service.run(resolved_version, identity.lake, body.version, body.timestamp)
-    return await answer_sql(service, request, identity, body.sql, body.parameters, format, version)
+    return await answer_sql(service, request, identity, body.sql, _values(body), format, version)
+
+
+def _values(body: SqlRequest) -> Any:
+    """Return the values of the parameters. Raises ``InputError``."""
+    if body.typed_parameters is None:
+        return body.parameters
+    if body.parameters is not None:
+        raise InputError("pass one of parameters and typed_parameters")
+    if isinstance(body.typed_parameters, list):
+        return from_json(body.typed_parameters)
+    return {name: from_json(value) for name, value in body.typed_parameters.items()}
 
 
 def wanted_format(request: Request) -> str:
@@ -150,6 +171,11 @@ class _Asked:
         if self._departure.happened:
             raise CancelledError("the client has gone")
         result = lent.session.sql(text, parameters)
+        if lent.session.work.explicit:  # the session is closed, and nothing of it stays
+            raise InputError(
+                "the transaction is still open at the end of the request, and was undone",
+                hint="end it with COMMIT in the same request",
+            )
         answer = RowAnswer(
             service.executor,
             _rows(result, self._version),
@@ -157,7 +183,7 @@ class _Asked:
             done=self.done,
             departure=self._departure,
             accept_encoding=self._request.headers.get("accept-encoding"),
-            headers={**headers, **_types(result)},
+            headers={**headers, **_facts(result)},
             seconds=service.settings.stalled_seconds,
         )
         answer.start()
@@ -174,10 +200,14 @@ class _Asked:
         self._loop.call_soon_threadsafe(self._service.end_turn)
 
 
-def _types(result: Result) -> dict[str, str]:
-    """Return a header with DuckDB's types of the columns, which Arrow does not carry, unless it would be long."""
+def _facts(result: Result) -> dict[str, str]:
+    """Return headers with what Arrow does not carry: how many rows were changed, and DuckDB's types of the columns.
+
+    The types are left out where they would be long.
+    """
     text = json.dumps(result.types)
-    return {TYPES: text} if len(text) <= _LONGEST_HEADER else {}
+    changed = {CHANGED: str(result.rowcount)} if result.rowcount >= 0 else {}
+    return changed | ({TYPES: text} if len(text) <= _LONGEST_HEADER else {})
 
 
 def _rows(result: Result, version: int | None) -> Rows:
