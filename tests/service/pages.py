@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,21 @@ from services.browser import Browser
 AXE = (Path(axe_core_python.__file__).with_name("axe.min.js")).read_text(encoding="utf-8")
 _KEYS = {"Enter": 13, "Tab": 9, "Escape": 27, "ArrowLeft": 37, "ArrowRight": 39, "ArrowDown": 40, "End": 35, "Home": 36}
 CONTROL = 2
+_PLACE = """new Promise(done => {
+    const one = FOUND;
+    if (!one) return done([0, 0, "it is gone"]);
+    one.scrollIntoView({block: "center"});
+    const before = one.getBoundingClientRect();
+    requestAnimationFrame(() => requestAnimationFrame(() => {
+        const box = one.getBoundingClientRect();
+        const [x, y] = [box.x + box.width / 2, box.y + box.height / 2];
+        const top = document.elementFromPoint(x, y);
+        const still = box.width > 0 && ["x", "y", "width", "height"].every(side => box[side] === before[side]);
+        const over = top && (one.contains(top) || (top.contains(one) && !top.matches("html, body")));
+        done([x, y, !one.isConnected || !still ? "it moves" : over ? "hit" : `below ${top?.outerHTML.slice(0, 200)}`]);
+    }));
+})"""
+"""Where an element can be clicked, after two frames."""
 PICTURES = os.environ.get("QUACKLAKE_TEST_PICTURES")
 """A folder for the pictures of the guide."""
 
@@ -68,18 +84,19 @@ class Page:
         return found
 
     def click(self, selector: str, text: str = "") -> None:
-        """Click an element, where a person would."""
+        """Click an element where a person would: once it is there, stands still and nothing covers it."""
         self.see(selector, text)
-        self.run(f"""(() => {{
+        found = f"""(() => {{
             const all = [...document.querySelectorAll({json.dumps(selector)})];
-            const one = all.find(each => each.textContent.includes({json.dumps(text)}));
-            one.scrollIntoView({{block: "center"}});
-        }})()""")
-        x, y = self.run(f"""(() => {{
-            const all = [...document.querySelectorAll({json.dumps(selector)})];
-            const box = all.find(each => each.textContent.includes({json.dumps(text)})).getBoundingClientRect();
-            return [box.x + box.width / 2, box.y + box.height / 2];
-        }})()""")
+            return all.find(each => each.textContent.includes({json.dumps(text)}));
+        }})()"""
+        end = time.monotonic() + 45
+        while True:
+            x, y, hit = self.run(_PLACE.replace("FOUND", found))
+            if hit == "hit":
+                break
+            if time.monotonic() > end:
+                raise AssertionError(f"cannot click {selector} {text}: {hit}\n{self.run('document.body.innerText')[:1500]}")
         for kind in ("mousePressed", "mouseReleased"):
             self.browser.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
@@ -91,7 +108,10 @@ class Page:
         self.browser.call("Input.insertText", text=text)
 
     def choose(self, selector: str, value: str) -> None:
+        """Choose a value of a select once it is there, or of a slider."""
         self.see(selector)
+        option = f"one.tagName !== 'SELECT' || [...one.options].some(each => each.value === {json.dumps(value)})"
+        self.wait(f"(one => {option})(document.querySelector({json.dumps(selector)}))")
         self.run(f"""(() => {{
             const one = document.querySelector({json.dumps(selector)});
             one.value = {json.dumps(value)};
@@ -151,6 +171,13 @@ class Page:
             "?.querySelector('.value').textContent ?? ''"
         )
         return found
+
+    def shows(self, label: str, value: str) -> None:
+        """Wait for a figure at the head of a page."""
+        self.wait(
+            f"[...document.querySelectorAll('.figure')].some(each => each.querySelector('dt').textContent === {json.dumps(label)}"
+            f" && each.querySelector('.value').textContent === {json.dumps(value)})"
+        )
 
 
 def clean(page: Page) -> None:

@@ -90,6 +90,7 @@ def test_a_service_for_everyone_asks_for_no_token(browser: Browser, tmp_path: Pa
     with BackgroundService(create_app(gate, settings), settings) as url:
         page = Page(browser, url)
         browser.open("about:blank")
+        browser.events.clear()  # what the page of the test before has asked for until it went
         page.browser.call("Page.navigate", url=url)  # without a slash: it leads to the page, under its prefix
         page.see(".role", "reader")
         assert page.run("location.pathname") == "/deep/lake/ui/"
@@ -179,7 +180,8 @@ def test_the_slider_shows_each_snapshot_as_sql_does(page: Page, shop: Served, tm
         page.wait(f"document.querySelector('.grid')?.dataset.version === '{shown}'")
         past = lake.at(version=at)
         rows = past.sql("SELECT count(*) FROM orders").fetchone()
-        assert rows is not None and page.figure("Rows") == f"{rows[0]:,}"
+        assert rows is not None
+        page.shows("Rows", f"{rows[0]:,}")
         columns = past.table("orders").columns
         assert page.texts(".grid .head b") == columns
         first = past.sql("SELECT * FROM orders ORDER BY rowid LIMIT 5").to_arrow().to_pylist()
@@ -324,8 +326,10 @@ def test_names_of_the_catalog_complete_themselves(page: Page) -> None:
     page.write("SELECT * FROM ")
     page.browser.call("Input.insertText", text="prod")
     page.wait(f"{inside}.querySelector('.cm-tooltip-autocomplete li')?.textContent.includes('products')")
-    page.press("Tab")
-    page.wait(f"{inside}.querySelector('.cm-content').textContent.includes('products')")
+    for _ in range(200):  # what has just appeared is not taken at once, lest somebody chooses it unseen
+        page.press("Tab")
+        if "products" in page.run(f"{inside}.querySelector('.cm-content').textContent"):
+            break
     page.press("Enter", CONTROL)
     page.see(".grid .line", "coffee")
 
@@ -336,7 +340,7 @@ def test_a_million_rows_scroll_from_the_first_to_the_last(page: Page) -> None:
     assert page.texts(".said strong") == ["1,000,000 rows"]
     grid = "document.querySelector('.grid')"
     drawn = "[...document.querySelectorAll('.grid .line')].map(row => Number(row.getAttribute('aria-rowindex')) - 2)"
-    for share in (0.0, 0.25, 0.5, 0.999, 1.0):
+    for share in (0.0, 0.25, 0.5, 0.99, 1.0):
         page.run(f"{grid}.scrollTop = ({grid}.scrollHeight - {grid}.clientHeight) * {share}")
         page.wait(f"Math.abs(({drawn})[3] / 1e6 - {share}) < 0.002")
         numbers = page.run(drawn)
@@ -420,7 +424,7 @@ def test_an_admin_maintains_the_lake_from_the_overview(page: Page, shop: Served,
     page.enter("admin-token", "overview")
     page.see(".due li", "Rewrite data files")
     rows = shop.lake.sql("SELECT count(*), sum(quantity) FROM orders").fetchone()
-    assert page.figure("Tables") == str(len(shop.lake.tables()))
+    page.shows("Tables", str(len(shop.lake.tables())))
     page.click(".expire")
     page.see("dialog", "This would happen")
     page.click("dialog .buttons button", "Cancel")

@@ -117,7 +117,7 @@ def test_a_pipeline_is_started_watched_and_stopped_from_its_page(page: Page, flo
     page.wait("document.querySelectorAll('.durations i').length >= 3")
     page.see(".figure", "404of the stream")
     page.see(".figure", "caught up")
-    assert page.figure("Behind") == "0"
+    page.shows("Behind", "0")
     assert flow.served.lake.sql("SELECT count(*), count(DISTINCT id) FROM orders").fetchone() == (400, 400)
     flow.publish(b"another")
     page.see(".flow .letters", "5 dead letters")

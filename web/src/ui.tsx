@@ -1,7 +1,7 @@
 /** Small parts that all pages are made of. */
 
 import type { ComponentChildren, JSX } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 
 import { Problem } from "./api.ts";
 
@@ -155,7 +155,8 @@ export function Tabs({ label, choices, chosen, choose }: { label: string; choice
 /** A question over the page; Escape and a click beside it answer no. */
 export function Dialog({ title, close, children }: { title: string; close: () => void; children: ComponentChildren }) {
   const element = useRef<HTMLDialogElement>(null);
-  useEffect(() => {
+  // before the next picture: a dialog that is not open yet has no place
+  useLayoutEffect(() => {
     const dialog = element.current!;
     dialog.showModal();
     return () => dialog.close();
