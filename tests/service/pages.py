@@ -96,7 +96,9 @@ class Page:
             if hit == "hit":
                 break
             if time.monotonic() > end:
-                raise AssertionError(f"cannot click {selector} {text}: {hit}\n{self.run('document.body.innerText')[:1500]}")
+                raise AssertionError(
+                    f"cannot click {selector} {text}: {hit}\n{self.run('document.body.innerText')[:1500]}"
+                )
         for kind in ("mousePressed", "mouseReleased"):
             self.browser.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
@@ -160,6 +162,14 @@ class Page:
         )
         return found
 
+    def forgive(self, text: str, times: int = 1) -> None:
+        """Wait until the browser has noted problems that the test has made, which it may do late, and forget them."""
+        end = time.monotonic() + 45
+        while len(found := self.browser.problems()) < times:
+            assert time.monotonic() < end, found
+        assert all(text in each for each in found), found
+        self.browser.events.clear()
+
     def hosts(self) -> set[str]:
         """Return the hosts that the page has asked since it was opened."""
         return {url.split("/")[2] for url in self.browser.requests() if url.startswith("http")}
@@ -186,6 +196,53 @@ def clean(page: Page) -> None:
         page.browser.size(1280, 800, scheme)
         assert page.violations() == [], scheme
     page.browser.size(1280, 800)
+
+
+def shift(page: Page, route: str, sign: str) -> float:
+    """Load a page anew; return by how much of the screen its parts have moved meanwhile, as browsers measure it."""
+    page.go(route)
+    page.browser.call("Page.reload")
+    page.wait("performance.getEntriesByType('navigation')[0]?.type === 'reload' && !!document.querySelector('.shell')")
+    page.see(sign)
+    found: float = page.run("""new Promise(done => {
+        let sum = 0;
+        const add = list => list.forEach(each => { if (!each.hadRecentInput) sum += each.value; });
+        const seen = new PerformanceObserver(list => add(list.getEntries()));
+        seen.observe({type: "layout-shift", buffered: true});
+        requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(() => {
+            add(seen.takeRecords());
+            done(sum);
+        })));
+    })""")
+    return found
+
+
+def tabbed(page: Page) -> list[str]:
+    """Press Tab through the page; return what can be clicked but is not reached, or does not show that it is."""
+    wanted = """[...document.querySelectorAll("a[href], button:not(:disabled), input:not(:disabled), select:not(:disabled), summary, [tabindex='0']")]
+        .filter(each => each.checkVisibility({visibilityProperty: true}) && each.tabIndex >= 0 && !each.closest("dialog, .code-host"))"""
+    most = page.run(f"(found => (found.forEach((each, index) => each.dataset.reach = index), found.length))({wanted})")
+    page.run(
+        "(document.activeElement?.blur(), window.getSelection()?.removeAllRanges(), document.body.tabIndex = -1, document.body.focus(), 0)"
+    )
+    hidden: list[str] = []
+    for _ in range(most + 8):
+        page.press("Tab")
+        said = page.run("""(one => {
+            one.dataset.reached = "yes";
+            const look = getComputedStyle(one), around = getComputedStyle(one.parentElement ?? one);
+            const seen = [look, around].some(each => each.outlineStyle !== "none" || each.boxShadow !== "none");
+            return one === document.body || seen || one.shadowRoot ? "" : `no focus to see: ${one.outerHTML.slice(0, 120)}`;
+        })(document.activeElement ?? document.body)""")
+        if said:
+            hidden.append(said)
+    missed: list[str] = page.run(
+        "[...document.querySelectorAll('[data-reach]:not([data-reached])')].map(each => `not reached: ${each.outerHTML.slice(0, 120)}`)"
+    )
+    page.run(
+        "document.body.removeAttribute('tabindex'), document.querySelectorAll('[data-reach], [data-reached]').forEach(each => (delete each.dataset.reach, delete each.dataset.reached))"
+    )
+    return hidden + missed
 
 
 def picture(page: Page, name: str, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import quacklake
 from quacklake.service.app import create_app
-from quacklake.service.chaos import Blow, Counts, SinkCount
+from quacklake.service.chaos import Blow, Counts, SinkCount, Step
 from quacklake.service.demo import DemoGate
 from quacklake.service.identity import Role, TokenGate
 from quacklake.service.problems import TooBusyError
@@ -30,6 +30,13 @@ class Toy:
 
     def blows(self) -> Sequence[Blow]:
         return [Blow("driver", "The driver", "kill it", self.struck.count("driver")), Blow("full", "Full", "is full")]
+
+    def steps(self) -> Sequence[Step]:
+        return [
+            Step("Look", "at tables", "tables"),
+            Step("Break something", "and watch", "chaos"),
+            Step("Go", "elsewhere", "tables", "other"),
+        ]
 
     def strike(self, id_: str) -> None:
         if id_ == "full":

@@ -22,7 +22,7 @@ from quacklake.service.serving import BackgroundService
 from quacklake.service.settings import ServiceSettings
 from services import NatsServer
 from services.browser import Browser, find_browser
-from tests.service.pages import Page
+from tests.service.pages import Page, shift, tabbed
 from tests.service.serving import TOKENS, Served, served
 from tests.service.test_pages import HOSTILE, clean, picture
 
@@ -87,7 +87,7 @@ def flow(tmp_path_factory: pytest.TempPathFactory, nats_server: NatsServer) -> I
         bodies += [b"no order", HOSTILE.encode(), b"\xff\x00", b"again"]
         nats.publish([(f"{stream}.eu", body, None) for body in bodies])
         definitions.pipeline(NAME).run(until_caught_up=True)
-        with served(lake, poll_seconds=0.1) as found:
+        with served(lake, poll_seconds=0.1, prefix="/deep/lake") as found:
             yield Flow(found, nats, stream)
 
 
@@ -140,6 +140,19 @@ def test_nodes_of_the_graph_lead_to_tables_by_the_keyboard(page: Page, flow: Flo
     page.press("Enter")
     page.wait("location.hash.startsWith('#/tables/main.orders')")
     page.see(".grid .line", "36")
+
+
+def test_pages_of_streams_stand_still_and_everything_is_reached_by_tab(page: Page, flow: Flow) -> None:
+    page.enter("admin-token")
+    moved: dict[str, float] = {}
+    for route, sign in {
+        "streams": ".flow a.sink",
+        f"streams/{NAME}": ".letters li",
+        "row/main.orders/2": ".steps-back .sequence",
+    }.items():
+        moved[route] = shift(page, route, sign)
+        assert tabbed(page) == [], route
+    assert all(value < 0.05 for value in moved.values()), moved
 
 
 def test_a_reader_sees_streams_and_letters_but_no_buttons(page: Page, flow: Flow) -> None:

@@ -120,8 +120,8 @@ export interface Choice {
   label: string;
 }
 
-/** Tabs that the arrow keys move between. */
-export function Tabs({ label, choices, chosen, choose }: { label: string; choices: readonly Choice[]; chosen: string; choose: (id: string) => void }) {
+/** Tabs that the arrow keys move between. `name` begins the ids of tabs and panel, where a page has more than one list. */
+export function Tabs({ label, choices, chosen, choose, name = "tab" }: { label: string; choices: readonly Choice[]; chosen: string; choose: (id: string) => void; name?: string }) {
   const list = useRef<HTMLDivElement>(null);
   const moved = (event: JSX.TargetedKeyboardEvent<HTMLDivElement>) => {
     const step = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
@@ -139,9 +139,9 @@ export function Tabs({ label, choices, chosen, choose }: { label: string; choice
           key={each.id}
           type="button"
           role="tab"
-          id={`tab-${each.id}`}
+          id={`${name}-${each.id}`}
           aria-selected={each.id === chosen}
-          aria-controls="tab-panel"
+          aria-controls={`${name}-panel`}
           tabIndex={each.id === chosen ? 0 : -1}
           onClick={() => choose(each.id)}
         >

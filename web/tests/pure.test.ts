@@ -12,6 +12,7 @@ import { tableOf } from "../src/lineage.ts";
 import { perMinute } from "../src/minutes.ts";
 import { parametersFor, parametersOf, valueOf } from "../src/params.ts";
 import { isOne, readsOf, stepsOf } from "../src/plan.ts";
+import { partitionOf, partitionsOf } from "../src/partitions.ts";
 import { parseRoute, routeTo, snapshotOf } from "../src/route.ts";
 import { parseRow, RowSet } from "../src/rows.ts";
 import { HIGHEST, pageHeight, ROW, scrolledTo } from "../src/scrolling.ts";
@@ -280,4 +281,12 @@ test("a plan is read with its files, and only one statement has one", () => {
   assert.deepEqual(stepsOf("no plan"), []);
   assert.ok(isOne("SELECT ';' -- ; \n ; ") && isOne('SELECT 1 AS ";" /* ; */') && isOne("SELECT $a$ ; $a$"));
   assert.ok(!isOne("SELECT 1; DELETE FROM t") && !isOne("SELECT 'it''s'; DROP TABLE t"));
+});
+
+test("partitions come by their bytes, and files without one are told apart", () => {
+  const file = (partition: (string | null)[], file_size_bytes: number) => ({ partition, file_size_bytes });
+  const files = [file(["a", null], 5), file(["b", "1"], 3), file(["a", null], 1), file([], 9), file(["b", "1"], 4)];
+  assert.deepEqual(partitionsOf(files), ["no partition", "b, 1", "a, NULL"]);
+  assert.equal(partitionOf(files[0]!), "a, NULL");
+  assert.deepEqual(partitionsOf([]), []);
 });
