@@ -123,6 +123,8 @@ def test_charts_of_two_series_are_moved_by_keys_and_by_the_mouse(page: Page, tmp
     narrow(page, ".series-plot canvas")
     drawn(page)
     picture(page, "pond", tmp_path)
+    picture(page, "pond-dark", tmp_path, "dark")
+    page.wait(LOADED)
     page.run("document.querySelector('.series-plot').focus()")
     page.press("ArrowUp")
     page.wait("document.querySelector('.charts').dataset.from !== '" + str(first) + "'")
@@ -201,6 +203,7 @@ def test_transactions_are_filtered_as_sql_does_and_saved_as_csv(page: Page, rich
     clean(page)
     narrow(page, ".list tbody tr")
     picture(page, "transactions", tmp_path)
+    picture(page, "transactions-phone", tmp_path, width=360)
     page.click("#kind-failed")
     total(page, counted(rich, "NOT success"))
     page.choose("select[name=network]", "Avalanche/Fuji")
@@ -237,7 +240,7 @@ def test_transactions_are_filtered_as_sql_does_and_saved_as_csv(page: Page, rich
     page.see(".empty", "No transaction is like this.")
 
 
-def test_transactions_travel_in_time_turn_pages_and_show_a_wallet(page: Page, rich: Served) -> None:
+def test_transactions_travel_in_time_turn_pages_and_show_a_wallet(page: Page, rich: Served, tmp_path: Path) -> None:
     page.enter("reader-token", "transactions")
     total(page, counted(rich))
     first = page.texts(".list tbody td:first-child")
@@ -281,6 +284,7 @@ def test_transactions_travel_in_time_turn_pages_and_show_a_wallet(page: Page, ri
     page.shows("Total transactions", f"{counted(rich):,}")
     day = counted(rich, "block_time >= '2026-11-16 00:00:00+00' AND block_time < '2026-11-17 00:00:00+00'")
     assert any(text.startswith("2026-11-16") and text.endswith(str(day)) for text in page.texts(".days li"))
+    picture(page, "statistics", tmp_path)
     clean(page)
 
 

@@ -21,7 +21,7 @@ from quacklake.service.serving import BackgroundService
 from quacklake.service.settings import ServiceSettings
 from services.browser import Browser
 from tests.seeds import SEED
-from tests.service.pages import Page, clean, shift, tabbed
+from tests.service.pages import Page, clean, picture, shift, tabbed
 from tests.service.serving import TOKENS, Served, served
 from tests.service.test_pages import ROUTES
 
@@ -61,7 +61,7 @@ def test_everything_is_reached_by_tab_and_shows_that_it_is(page: Page) -> None:
         assert tabbed(page) == [], route
 
 
-def test_files_are_coloured_by_their_partition(page: Page, shop: Served) -> None:
+def test_files_are_coloured_by_their_partition(page: Page, shop: Served, tmp_path: Path) -> None:
     page.enter("writer-token", "tables/main.visits?tab=files")
     page.see(".treemap rect")
     page.choose(".panel select", "partition")
@@ -73,6 +73,7 @@ def test_files_are_coloured_by_their_partition(page: Page, shop: Served) -> None
         == 2
     )
     clean(page)
+    picture(page, "files", tmp_path)
     page.go("tables/main.orders?tab=files")
     page.see(".title h1", "orders")
     page.see(".treemap rect")

@@ -132,6 +132,17 @@ def test_a_pipeline_is_started_watched_and_stopped_from_its_page(page: Page, flo
     assert flow.describe()["running"] is False
 
 
+def test_the_overview_tells_how_far_streams_are_behind(page: Page, flow: Flow) -> None:
+    page.enter("reader-token", "overview")
+    page.see(".lags li", NAME)
+    lag = flow.describe()["lag"]
+    page.see(".lags li", f"{lag} behind" if lag else "caught up")
+    page.see(".lags .state", "stopped")
+    clean(page)
+    page.click(".lags a", NAME)
+    page.see(".streams h1", NAME)
+
+
 def test_nodes_of_the_graph_lead_to_tables_by_the_keyboard(page: Page, flow: Flow) -> None:
     page.enter("reader-token", "streams")
     page.see(".flow a.sink")
