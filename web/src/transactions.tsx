@@ -201,7 +201,7 @@ function Travel({ at, choose }: { at: number | null; choose: (at: number | null)
   const found = useLoad((signal) => get<{ snapshots: Snapshot[] }>("snapshots", { limit: 100 }, signal), [], newest);
   const list = found.data?.snapshots ?? [];
   return (
-    <label class="travel">
+    <label class="inline travel">
       As of
       <select name="at" onChange={(event) => choose(event.currentTarget.value === "" ? null : Number(event.currentTarget.value))}>
         <option value="">now</option>
