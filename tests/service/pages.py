@@ -14,7 +14,17 @@ import axe_core_python
 from services.browser import Browser
 
 AXE = (Path(axe_core_python.__file__).with_name("axe.min.js")).read_text(encoding="utf-8")
-_KEYS = {"Enter": 13, "Tab": 9, "Escape": 27, "ArrowLeft": 37, "ArrowRight": 39, "ArrowDown": 40, "End": 35, "Home": 36}
+_KEYS = {
+    "Enter": 13,
+    "Tab": 9,
+    "Escape": 27,
+    "ArrowLeft": 37,
+    "ArrowUp": 38,
+    "ArrowRight": 39,
+    "ArrowDown": 40,
+    "End": 35,
+    "Home": 36,
+}
 CONTROL = 2
 _PLACE = """new Promise(done => {
     const one = FOUND;
@@ -232,12 +242,13 @@ def tabbed(page: Page) -> list[str]:
         "(document.activeElement?.blur(), window.getSelection()?.removeAllRanges(), document.body.tabIndex = -1, document.body.focus(), 0)"
     )
     hidden: list[str] = []
-    for _ in range(most + 8):
+    for _ in range(most + 16):
         page.press("Tab")
         said = page.run("""(one => {
             one.dataset.reached = "yes";
-            const look = getComputedStyle(one), around = getComputedStyle(one.parentElement ?? one);
-            const seen = [look, around].some(each => each.outlineStyle !== "none" || each.boxShadow !== "none");
+            const looks = [one, one.parentElement ?? one].map(each => getComputedStyle(each));
+            const drawn = one instanceof SVGElement && getComputedStyle(one.querySelector("rect")).strokeWidth !== "1px";
+            const seen = drawn || looks.some(each => each.outlineStyle !== "none" || each.boxShadow !== "none");
             return one === document.body || seen || one.shadowRoot ? "" : `no focus to see: ${one.outerHTML.slice(0, 120)}`;
         })(document.activeElement ?? document.body)""")
         if said:

@@ -196,7 +196,7 @@ def test_the_slider_shows_each_snapshot_as_sql_does(page: Page, shop: Served, tm
 
 def test_the_keyboard_moves_the_slider_and_the_tabs(page: Page) -> None:
     page.enter("reader-token", "tables/main.products")
-    page.see(".timeline")
+    page.see(".timeline input")
     page.run("document.querySelector('.timeline input').focus()")
     page.press("ArrowLeft")
     page.wait("document.querySelector('.figures').dataset.at === '1'")

@@ -225,6 +225,30 @@ def test_a_row_of_the_preview_leads_to_its_message(page: Page, flow: Flow, tmp_p
     page.see(".streams h1", NAME)
 
 
+def test_the_keyboard_walks_through_rows_and_leads_to_their_messages(page: Page, flow: Flow) -> None:
+    page.enter("reader-token", "tables/main.orders?tab=preview")
+    page.see(".grid .line")
+    last = int(page.run("document.querySelector('.grid').focus(), document.querySelector('.grid').dataset.rows"))
+    for key, row in (
+        ("ArrowDown", 1),
+        ("ArrowDown", 2),
+        ("End", last),
+        ("ArrowUp", last - 1),
+        ("Home", 1),
+        ("ArrowDown", 2),
+    ):
+        page.press(key)
+        page.wait(f"document.activeElement.closest('.line.current')?.getAttribute('aria-rowindex') === '{row + 1}'")
+        box = "(one => { const box = one.getBoundingClientRect(); return [box.top, box.bottom]; })"
+        top, bottom = page.run(f"{box}(document.activeElement)")
+        above, below = page.run(f"{box}(document.querySelector('.grid'))")
+        assert above <= top and bottom <= below, "it is in sight"
+    page.browser.call(
+        "Input.dispatchKeyEvent", type="keyDown", key="Enter", code="Enter", windowsVirtualKeyCode=13, text="\r"
+    )
+    page.wait("location.hash.startsWith('#/row/main.orders/1')")
+
+
 def test_a_reader_is_told_that_messages_are_for_administrators(page: Page, flow: Flow) -> None:
     page.enter("reader-token", "row/main.orders/0")
     page.see(".steps-back .why", "Messages are for administrators.")

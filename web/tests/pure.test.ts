@@ -15,7 +15,7 @@ import { isOne, readsOf, stepsOf } from "../src/plan.ts";
 import { partitionOf, partitionsOf } from "../src/partitions.ts";
 import { parseRoute, routeTo, snapshotOf } from "../src/route.ts";
 import { parseRow, RowSet } from "../src/rows.ts";
-import { HIGHEST, pageHeight, ROW, scrolledTo } from "../src/scrolling.ts";
+import { HIGHEST, moved, pageHeight, ROW, scrolledTo } from "../src/scrolling.ts";
 import { nameOf, newSheet, opened, remembered } from "../src/sheets.ts";
 import { lengthOf, listOf, panned, spanOf, within, zoomed } from "../src/span.ts";
 import { treemap } from "../src/treemap.ts";
@@ -289,4 +289,13 @@ test("partitions come by their bytes, and files without one are told apart", () 
   assert.deepEqual(partitionsOf(files), ["no partition", "b, 1", "a, NULL"]);
   assert.equal(partitionOf(files[0]!), "a, NULL");
   assert.deepEqual(partitionsOf([]), []);
+});
+
+test("keys go from row to row, and not past the ends", () => {
+  assert.equal(moved(null, "ArrowDown", 9, 4), 0);
+  assert.equal(moved(0, "ArrowUp", 9, 4), 0);
+  assert.equal(moved(3, "PageDown", 9, 4), 7);
+  assert.equal(moved(7, "PageDown", 9, 4), 8);
+  assert.deepEqual([moved(5, "Home", 9, 4), moved(null, "End", 9, 4)], [0, 8]);
+  assert.deepEqual([moved(5, "Tab", 9, 4), moved(null, "End", 0, 4)], [null, null]);
 });
