@@ -40,7 +40,7 @@ _PLACE = """new Promise(done => {
         done([x, y, !one.isConnected || !still ? "it moves" : over ? "hit" : `below ${top?.outerHTML.slice(0, 200)}`]);
     }));
 })"""
-"""Where an element can be clicked, after two frames."""
+"""Finds the place at which an element can be clicked, after two frames."""
 PICTURES = os.environ.get("QUACKLAKE_TEST_PICTURES")
 """A folder for the pictures of the guide."""
 
