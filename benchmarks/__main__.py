@@ -26,6 +26,7 @@ NAMES = (
     "feed",
     "materialized",
     "pond_looks",
+    "web",
     "partitions",
     "writers",
     "tenants",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import datetime as dt
 import json
 import signal
 import sys
@@ -24,6 +25,7 @@ from quacklake.pipelines.ekko import TABLE
 from quacklake.pond import reduces
 from quacklake.pond.demo import collect_week
 from quacklake.service.chaos import SinkCount
+from quacklake.service.samples import fill_docks
 from services.demo.blocks import VIEW, good_up_to
 from services.demo.readers import count, read_delta, read_iceberg, stock_duckdb
 from services.demo.world import DRIVER, World
@@ -82,6 +84,7 @@ def whole(
         stage.say(f"Dashboard of ekko, the blocks:   {world.address('ekko')}")
         stage.say(f"Dashboard of noyo, the sensors:  {world.address('noyo')}")
         stage.say(f"A simulator publishes {events:,} transactions of blocks to NATS, one in 5,000 of them broken.")
+        _docks(stage, world)
         _kill(stage, world, events)
         _sensors(stage, world)
         _wait(world, events)
@@ -91,6 +94,13 @@ def whole(
         if stays:
             _stay(stage, world)
         return 0 if all(each.doubled == each.lost == 0 for each in found) else 1
+
+
+def _docks(stage: Stage, world: World) -> None:
+    """Make what the dashboard leads to, while the driver starts."""
+    stage.step("Put a year of readings of two docks into the pond noyo")
+    fill_docks(world.pond, dt.datetime.now(dt.UTC))
+    stage.say("A reading a minute, with resolutions of an hour and a day.")
 
 
 def _sensors(stage: Stage, world: World) -> None:

@@ -11,9 +11,10 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Self
+from urllib.parse import quote
 
 import quacklake
-from quacklake.errors import QuacklakeError, UnauthenticatedError
+from quacklake.errors import NotFoundError, QuacklakeError, UnauthenticatedError
 from quacklake.lake import Lake
 from quacklake.lake.connect import connect
 from quacklake.pipelines.checkpoints import Checkpoints, Manifest
@@ -21,7 +22,7 @@ from quacklake.pipelines.ekko import TABLE
 from quacklake.pipelines.origins import sequence_of
 from quacklake.pond.pond import Pond
 from quacklake.service.app import create_app
-from quacklake.service.chaos import Blow, Counts, SinkCount
+from quacklake.service.chaos import Blow, Counts, SinkCount, Step
 from quacklake.service.identity import Identity, Role, TokenGate
 from quacklake.service.problems import TooBusyError
 from quacklake.service.serving import BackgroundService, new_token
@@ -44,18 +45,42 @@ _BLOWS = (
 )
 
 
+_STEPS = (
+    Step("Watch blocks come in", "New transactions show at once, beside their figures.", "transactions", "ekko"),
+    Step(
+        "Move through time",
+        "Drag the slider: columns, rows and counts are those of that snapshot.",
+        "tables/blockchain.transactions?tab=preview",
+        "ekko",
+    ),
+    Step(
+        "Zoom a year to an hour",
+        "Half a million readings of a dock; drag over the chart, or press “hour”.",
+        f"pond/{quote('/docks/silver.series', safe='')}",
+        "noyo",
+    ),
+    Step("Break something", "Kill the driver, NATS or the catalog, and watch that nothing is lost.", "chaos", "ekko"),
+)
+
+
 class TenantGate:
-    """Lakes behind one service. A token is of one of them, so that a request need not name it."""
+    """Lakes behind one service. A request names one, or gets the first that its token opens."""
 
     def __init__(self, gates: Mapping[str, TokenGate]) -> None:
         self._gates = dict(gates)
 
     def enter(self, token: str | None, lake: str | None = None) -> Identity:
-        """Return the identity of a token; see ``Gate.enter``."""
+        """Return the identity of a token; see ``Gate.enter``. To other lakes it says what it says to no lake."""
+        opened: list[Identity] = []
         for gate in self._gates.values():
             with suppress(UnauthenticatedError):
-                return gate.enter(token, lake)
-        raise UnauthenticatedError
+                opened.append(gate.enter(token))
+        if not opened:
+            raise UnauthenticatedError
+        found = next((each for each in opened if lake in (None, each.name)), None)
+        if found is None:
+            raise NotFoundError("there is no such lake")
+        return found
 
     def probe(self) -> None:
         """Ask the catalogs and the stores."""
@@ -79,6 +104,10 @@ class Breaker:
         self._asked: queue.Queue[str | None] = queue.Queue(_MOST_BLOWS)
         self._thread = threading.Thread(target=self._work, name="demo-chaos", daemon=True)
         self._thread.start()
+
+    def steps(self) -> Sequence[Step]:
+        """Return what to try first."""
+        return _STEPS
 
     def blows(self) -> Sequence[Blow]:
         """Return what can be broken: a catalog in a file has no connections to end."""
@@ -127,6 +156,7 @@ class World:
         self.postgres: PostgresServer | None = None
         self.left_out: list[str] = []
         self.tokens = {name: new_token() for name in ("ekko", "noyo")}
+        self._visitor = new_token()
         self.service_url = ""
 
     def __enter__(self) -> Self:
@@ -155,7 +185,10 @@ class World:
         self.breaker = Breaker(self)
         self._stack.callback(self.breaker.close)
         lakes = {"ekko": self.ekko, "noyo": noyo}
-        gates = {name: TokenGate(lake, {self.tokens[name]: Role.ADMIN}, name=name) for name, lake in lakes.items()}
+        gates = {
+            name: TokenGate(lake, {self.tokens[name]: Role.ADMIN, self._visitor: Role.ADMIN}, name=name)
+            for name, lake in lakes.items()
+        }
         gate = TenantGate(gates)
         settings = ServiceSettings(port=self._port, shutdown_seconds=5)
         app = create_app(gate, settings, chaos=self.breaker)
@@ -178,8 +211,8 @@ class World:
         return connect(self.url, config_file=None, catalog=catalog)
 
     def address(self, tenant: str) -> str:
-        """Return the address of the dashboard of a tenant, which signs in."""
-        return f"{self.service_url}/ui/#token={self.tokens[tenant]}"
+        """Return the address of the dashboard of a tenant, which signs in with a token that opens both."""
+        return f"{self.service_url}/ui/#token={self._visitor}&lake={tenant}"
 
     def end_connections(self) -> None:
         """End every connection to the catalog."""

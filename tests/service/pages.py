@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,33 @@ import axe_core_python
 from services.browser import Browser
 
 AXE = (Path(axe_core_python.__file__).with_name("axe.min.js")).read_text(encoding="utf-8")
-_KEYS = {"Enter": 13, "Tab": 9, "Escape": 27, "ArrowLeft": 37, "ArrowRight": 39, "ArrowDown": 40, "End": 35, "Home": 36}
+_KEYS = {
+    "Enter": 13,
+    "Tab": 9,
+    "Escape": 27,
+    "ArrowLeft": 37,
+    "ArrowUp": 38,
+    "ArrowRight": 39,
+    "ArrowDown": 40,
+    "End": 35,
+    "Home": 36,
+}
 CONTROL = 2
+_PLACE = """new Promise(done => {
+    const one = FOUND;
+    if (!one) return done([0, 0, "it is gone"]);
+    one.scrollIntoView({block: "center"});
+    const before = one.getBoundingClientRect();
+    requestAnimationFrame(() => requestAnimationFrame(() => {
+        const box = one.getBoundingClientRect();
+        const [x, y] = [box.x + box.width / 2, box.y + box.height / 2];
+        const top = document.elementFromPoint(x, y);
+        const still = box.width > 0 && ["x", "y", "width", "height"].every(side => box[side] === before[side]);
+        const over = top && (one.contains(top) || (top.contains(one) && !top.matches("html, body")));
+        done([x, y, !one.isConnected || !still ? "it moves" : over ? "hit" : `below ${top?.outerHTML.slice(0, 200)}`]);
+    }));
+})"""
+"""Finds the place at which an element can be clicked, after two frames."""
 PICTURES = os.environ.get("QUACKLAKE_TEST_PICTURES")
 """A folder for the pictures of the guide."""
 
@@ -68,18 +94,21 @@ class Page:
         return found
 
     def click(self, selector: str, text: str = "") -> None:
-        """Click an element, where a person would."""
+        """Click an element where a person would: once it is there, stands still and nothing covers it."""
         self.see(selector, text)
-        self.run(f"""(() => {{
+        found = f"""(() => {{
             const all = [...document.querySelectorAll({json.dumps(selector)})];
-            const one = all.find(each => each.textContent.includes({json.dumps(text)}));
-            one.scrollIntoView({{block: "center"}});
-        }})()""")
-        x, y = self.run(f"""(() => {{
-            const all = [...document.querySelectorAll({json.dumps(selector)})];
-            const box = all.find(each => each.textContent.includes({json.dumps(text)})).getBoundingClientRect();
-            return [box.x + box.width / 2, box.y + box.height / 2];
-        }})()""")
+            return all.find(each => each.textContent.includes({json.dumps(text)}));
+        }})()"""
+        end = time.monotonic() + 45
+        while True:
+            x, y, hit = self.run(_PLACE.replace("FOUND", found))
+            if hit == "hit":
+                break
+            if time.monotonic() > end:
+                raise AssertionError(
+                    f"cannot click {selector} {text}: {hit}\n{self.run('document.body.innerText')[:1500]}"
+                )
         for kind in ("mousePressed", "mouseReleased"):
             self.browser.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
@@ -91,7 +120,10 @@ class Page:
         self.browser.call("Input.insertText", text=text)
 
     def choose(self, selector: str, value: str) -> None:
+        """Choose a value of a select once it is there, or of a slider."""
         self.see(selector)
+        option = f"one.tagName !== 'SELECT' || [...one.options].some(each => each.value === {json.dumps(value)})"
+        self.wait(f"(one => {option})(document.querySelector({json.dumps(selector)}))")
         self.run(f"""(() => {{
             const one = document.querySelector({json.dumps(selector)});
             one.value = {json.dumps(value)};
@@ -140,6 +172,20 @@ class Page:
         )
         return found
 
+    def forgive(self, text: str, times: int = 1) -> None:
+        """Wait until the browser has noted problems that the test has made, which it may do late, and forget them.
+
+        Chromium would also keep the look of what is typed over in the editor, which the policy of the page forbids.
+        """
+        end = time.monotonic() + 45
+        while (
+            len(found := [each for each in self.browser.problems() if not each.startswith("Applying inline style")])
+            < times
+        ):
+            assert time.monotonic() < end, found
+        assert all(text in each for each in found), found
+        self.browser.events.clear()
+
     def hosts(self) -> set[str]:
         """Return the hosts that the page has asked since it was opened."""
         return {url.split("/")[2] for url in self.browser.requests() if url.startswith("http")}
@@ -152,6 +198,13 @@ class Page:
         )
         return found
 
+    def shows(self, label: str, value: str) -> None:
+        """Wait for a figure at the head of a page."""
+        self.wait(
+            f"[...document.querySelectorAll('.figure')].some(each => each.querySelector('dt').textContent === {json.dumps(label)}"
+            f" && each.querySelector('.value').textContent === {json.dumps(value)})"
+        )
+
 
 def clean(page: Page) -> None:
     """Assert that axe finds nothing, on light and on dark screens."""
@@ -161,14 +214,64 @@ def clean(page: Page) -> None:
     page.browser.size(1280, 800)
 
 
-def picture(page: Page, name: str, tmp_path: Path) -> None:
-    """Take a picture for the guide."""
+def shift(page: Page, route: str, sign: str) -> float:
+    """Load a page anew; return by how much of the screen its parts have moved meanwhile, as browsers measure it."""
+    page.go(route)
+    page.browser.call("Page.reload")
+    page.wait("performance.getEntriesByType('navigation')[0]?.type === 'reload' && !!document.querySelector('.shell')")
+    page.see(sign)
+    found: float = page.run("""new Promise(done => {
+        let sum = 0;
+        const add = list => list.forEach(each => { if (!each.hadRecentInput) sum += each.value; });
+        const seen = new PerformanceObserver(list => add(list.getEntries()));
+        seen.observe({type: "layout-shift", buffered: true});
+        requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(() => {
+            add(seen.takeRecords());
+            done(sum);
+        })));
+    })""")
+    return found
+
+
+def tabbed(page: Page) -> list[str]:
+    """Press Tab through the page; return what can be clicked but is not reached, or does not show that it is."""
+    wanted = """[...document.querySelectorAll("a[href], button:not(:disabled), input:not(:disabled), select:not(:disabled), summary, [tabindex='0']")]
+        .filter(each => each.checkVisibility({visibilityProperty: true}) && each.tabIndex >= 0 && !each.closest("dialog, .code-host"))"""
+    most = page.run(f"(found => (found.forEach((each, index) => each.dataset.reach = index), found.length))({wanted})")
+    page.run(
+        "(document.activeElement?.blur(), window.getSelection()?.removeAllRanges(), document.body.tabIndex = -1, document.body.focus(), 0)"
+    )
+    hidden: list[str] = []
+    for _ in range(most + 16):
+        page.press("Tab")
+        said = page.run("""(one => {
+            one.dataset.reached = "yes";
+            const looks = [one, one.parentElement ?? one].map(each => getComputedStyle(each));
+            const drawn = one instanceof SVGElement && getComputedStyle(one.querySelector("rect")).strokeWidth !== "1px";
+            const seen = drawn || looks.some(each => each.outlineStyle !== "none" || each.boxShadow !== "none");
+            return one === document.body || seen || one.shadowRoot ? "" : `no focus to see: ${one.outerHTML.slice(0, 120)}`;
+        })(document.activeElement ?? document.body)""")
+        if said:
+            hidden.append(said)
+    missed: list[str] = page.run(
+        "[...document.querySelectorAll('[data-reach]:not([data-reached])')].map(each => `not reached: ${each.outerHTML.slice(0, 120)}`)"
+    )
+    page.run(
+        "document.body.removeAttribute('tabindex'), document.querySelectorAll('[data-reach], [data-reached]').forEach(each => (delete each.dataset.reach, delete each.dataset.reached))"
+    )
+    return hidden + missed
+
+
+def picture(page: Page, name: str, tmp_path: Path, scheme: str = "light", width: int = 1280) -> None:
+    """Take a picture for the guide, light or dark, of a wide screen or of a telephone."""
+    page.browser.size(width, 800, scheme)
     folder = tmp_path if PICTURES is None else Path(PICTURES)
     page.run("document.activeElement?.blur()")
     page.run("new Promise(done => setTimeout(done, 250))")
     taken = page.browser.screenshot()
     assert 5_000 < len(taken) < 200_000
     (folder / f"dashboard-{name}.png").write_bytes(taken)
+    page.browser.size(1280, 800)
 
 
 Opened = Callable[..., Page]

@@ -9,7 +9,7 @@ import pytest
 
 import quacklake
 from quacklake.service.app import create_app
-from quacklake.service.chaos import Blow, Counts, SinkCount
+from quacklake.service.chaos import Blow, Counts, SinkCount, Step
 from quacklake.service.demo import DemoGate
 from quacklake.service.identity import Role, TokenGate
 from quacklake.service.problems import TooBusyError
@@ -30,6 +30,13 @@ class Toy:
 
     def blows(self) -> Sequence[Blow]:
         return [Blow("driver", "The driver", "kill it", self.struck.count("driver")), Blow("full", "Full", "is full")]
+
+    def steps(self) -> Sequence[Step]:
+        return [
+            Step("Look", "at tables", "tables"),
+            Step("Break something", "and watch", "chaos"),
+            Step("Go", "elsewhere", "tables", "other"),
+        ]
 
     def strike(self, id_: str) -> None:
         if id_ == "full":
@@ -101,7 +108,14 @@ def test_the_page_breaks_things_and_counts_live(demo: Served, toy: Toy, tmp_path
         page.see("[data-sink=lake] .committed")
         assert page.run("document.querySelector('[data-blow]')") is None, "a reader has no buttons"
         page.enter("admin-token")
-        page.click(".side nav a", "Chaos")
+        page.see(".begin li", "Look")
+        clean(page)
+        assert page.run("[...document.querySelectorAll('.begin a')].map(each => each.getAttribute('href'))") == [
+            "#/tables",
+            "#/chaos",
+            "#/tables",
+        ]
+        page.click(".begin a", "Break something")
         page.see("[data-sink=delta] .doubled.wrong", "2")
         clean(page)
         before = int(page.texts("[data-sink=lake] .committed")[0])
@@ -114,3 +128,18 @@ def test_the_page_breaks_things_and_counts_live(demo: Served, toy: Toy, tmp_path
         assert browser.problems() == []
     finally:
         browser.close()
+
+
+@pytest.mark.skipif(find_browser() is None, reason="no browser")
+def test_a_step_in_another_lake_opens_that_lake(browser: Browser, demo: Served) -> None:
+    page = Page(browser, demo.url)
+    page.enter("admin-token")
+    page.click(".begin a", "Go")
+    page.see(".signin .failure", "There is no such lake")
+    assert page.run("[sessionStorage.getItem('quacklake.lake'), location.hash]") == ["other", "#/tables"]
+    page.forgive("404")
+    page.enter("admin-token&lake=lake", "tables")
+    page.see(".tree .none", "There are no tables yet.")
+    assert page.run("sessionStorage.getItem('quacklake.lake')") == "lake"
+    assert browser.problems() == []
+    browser.call("Page.navigate", url="about:blank")

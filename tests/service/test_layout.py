@@ -221,6 +221,27 @@ def test_care_tells_what_is_due_and_jobs_do_it(tmp_path: Path) -> None:
         assert (table["inlined_rows"], table["small_files"]) == (0, 2)
 
 
+def test_care_tells_by_how_much_the_files_have_grown(tmp_path: Path) -> None:
+    lake = sample_lake(tmp_path)
+    with served(lake) as found:
+
+        def grown() -> int:
+            growth = found.reader.get("/api/v1/care").json()["growth"]
+            assert 0 <= growth["seconds"] < 600, "the lake is younger than a day"
+            return int(growth["bytes"])
+
+        def stored() -> int:
+            return sum(sum(lake.table(each).files().column("file_size_bytes").to_pylist()) for each in lake.tables())
+
+        assert grown() == stored() > 0, "all of a new lake is growth"
+        lake.sql("CREATE TABLE more AS SELECT range AS id FROM range(5000)")
+        assert grown() == stored()
+        lake.sql("DROP TABLE more")
+        assert grown() == stored()
+        lake.expire_snapshots(keep_last=1)
+        assert grown() == 0, "there is nothing left to compare with"
+
+
 def test_care_counts_inlined_rows_that_are_there(tmp_path: Path) -> None:
     lake = sample_lake(tmp_path)
     lake.create_table("few", {"id": "BIGINT"})

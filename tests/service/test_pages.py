@@ -73,7 +73,7 @@ def test_a_person_signs_in_with_a_token_and_out_again(page: Page, tmp_path: Path
     page.click("button[aria-label='Sign out']")
     page.see(".signin h1")
     assert page.run("sessionStorage.getItem('quacklake.token')") is None
-    page.browser.events.clear()  # the browser notes the answer 401 as an error
+    page.forgive("401", 2)  # without a token, and with a wrong one
 
 
 def test_the_address_that_the_service_prints_signs_in_and_hides_its_token(page: Page) -> None:
@@ -90,6 +90,7 @@ def test_a_service_for_everyone_asks_for_no_token(browser: Browser, tmp_path: Pa
     with BackgroundService(create_app(gate, settings), settings) as url:
         page = Page(browser, url)
         browser.open("about:blank")
+        browser.events.clear()  # what the page of the test before has asked for until it went
         page.browser.call("Page.navigate", url=url)  # without a slash: it leads to the page, under its prefix
         page.see(".role", "reader")
         assert page.run("location.pathname") == "/deep/lake/ui/"
@@ -179,7 +180,8 @@ def test_the_slider_shows_each_snapshot_as_sql_does(page: Page, shop: Served, tm
         page.wait(f"document.querySelector('.grid')?.dataset.version === '{shown}'")
         past = lake.at(version=at)
         rows = past.sql("SELECT count(*) FROM orders").fetchone()
-        assert rows is not None and page.figure("Rows") == f"{rows[0]:,}"
+        assert rows is not None
+        page.shows("Rows", f"{rows[0]:,}")
         columns = past.table("orders").columns
         assert page.texts(".grid .head b") == columns
         first = past.sql("SELECT * FROM orders ORDER BY rowid LIMIT 5").to_arrow().to_pylist()
@@ -194,7 +196,7 @@ def test_the_slider_shows_each_snapshot_as_sql_does(page: Page, shop: Served, tm
 
 def test_the_keyboard_moves_the_slider_and_the_tabs(page: Page) -> None:
     page.enter("reader-token", "tables/main.products")
-    page.see(".timeline")
+    page.see(".timeline input")
     page.run("document.querySelector('.timeline input').focus()")
     page.press("ArrowLeft")
     page.wait("document.querySelector('.figures').dataset.at === '1'")
@@ -302,7 +304,7 @@ def test_statements_run_with_parameters_at_a_snapshot_in_tabs(page: Page, shop: 
     page.gone("dialog")
     assert len(page.texts(".sheets li")) == 3
     page.run("document.querySelector('.sheets li.on .quiet').click()")
-    page.browser.events.clear()  # the browser notes the answer 400 as an error
+    page.forgive("403")  # the service does not know whether a reader may run it
     page.wait("document.querySelectorAll('.sheets li').length === 2")
 
 
@@ -310,11 +312,11 @@ def test_a_reader_may_not_write_and_a_writer_may(page: Page, shop: Served) -> No
     page.enter("reader-token", "sql")
     page.ask("UPDATE products SET price = 7 WHERE id = 3")
     page.see(".result .failure")
+    page.forgive("403")
     page.enter("writer-token", "sql")
     page.ask("UPDATE products SET price = 7 WHERE id = 3")
     page.see(".said", "1 row changed")
     assert shop.lake.sql("SELECT price FROM products WHERE id = 3").fetchone() == (7.0,)
-    page.browser.events.clear()  # the browser notes the answer 403 as an error
 
 
 def test_names_of_the_catalog_complete_themselves(page: Page) -> None:
@@ -324,8 +326,10 @@ def test_names_of_the_catalog_complete_themselves(page: Page) -> None:
     page.write("SELECT * FROM ")
     page.browser.call("Input.insertText", text="prod")
     page.wait(f"{inside}.querySelector('.cm-tooltip-autocomplete li')?.textContent.includes('products')")
-    page.press("Tab")
-    page.wait(f"{inside}.querySelector('.cm-content').textContent.includes('products')")
+    for _ in range(200):  # what has just appeared is not taken at once, lest somebody chooses it unseen
+        page.press("Tab")
+        if "products" in page.run(f"{inside}.querySelector('.cm-content').textContent"):
+            break
     page.press("Enter", CONTROL)
     page.see(".grid .line", "coffee")
 
@@ -336,7 +340,7 @@ def test_a_million_rows_scroll_from_the_first_to_the_last(page: Page) -> None:
     assert page.texts(".said strong") == ["1,000,000 rows"]
     grid = "document.querySelector('.grid')"
     drawn = "[...document.querySelectorAll('.grid .line')].map(row => Number(row.getAttribute('aria-rowindex')) - 2)"
-    for share in (0.0, 0.25, 0.5, 0.999, 1.0):
+    for share in (0.0, 0.25, 0.5, 0.99, 1.0):
         page.run(f"{grid}.scrollTop = ({grid}.scrollHeight - {grid}.clientHeight) * {share}")
         page.wait(f"Math.abs(({drawn})[3] / 1e6 - {share}) < 0.002")
         numbers = page.run(drawn)
@@ -420,7 +424,7 @@ def test_an_admin_maintains_the_lake_from_the_overview(page: Page, shop: Served,
     page.enter("admin-token", "overview")
     page.see(".due li", "Rewrite data files")
     rows = shop.lake.sql("SELECT count(*), sum(quantity) FROM orders").fetchone()
-    assert page.figure("Tables") == str(len(shop.lake.tables()))
+    page.shows("Tables", str(len(shop.lake.tables())))
     page.click(".expire")
     page.see("dialog", "This would happen")
     page.click("dialog .buttons button", "Cancel")
@@ -447,6 +451,8 @@ def test_commits_show_at_once(page: Page, shop: Served, tmp_path: Path) -> None:
         page.wait("Number([...document.querySelectorAll('.figure')].at(-1).querySelector('.value').textContent) > 3")
         page.see(".sizes li", "main.orders")
         picture(page, "overview", tmp_path)
+        picture(page, "overview-dark", tmp_path, "dark")
+        picture(page, "overview-phone", tmp_path, width=360)
     page.wait(f"document.querySelector('.live .dim').textContent === '#{shop.lake.current_snapshot()}'")
 
 

@@ -22,7 +22,7 @@ from quacklake.service.serving import BackgroundService
 from quacklake.service.settings import ServiceSettings
 from services import NatsServer
 from services.browser import Browser, find_browser
-from tests.service.pages import Page
+from tests.service.pages import Page, shift, tabbed
 from tests.service.serving import TOKENS, Served, served
 from tests.service.test_pages import HOSTILE, clean, picture
 
@@ -87,7 +87,7 @@ def flow(tmp_path_factory: pytest.TempPathFactory, nats_server: NatsServer) -> I
         bodies += [b"no order", HOSTILE.encode(), b"\xff\x00", b"again"]
         nats.publish([(f"{stream}.eu", body, None) for body in bodies])
         definitions.pipeline(NAME).run(until_caught_up=True)
-        with served(lake, poll_seconds=0.1) as found:
+        with served(lake, poll_seconds=0.1, prefix="/deep/lake") as found:
             yield Flow(found, nats, stream)
 
 
@@ -117,7 +117,7 @@ def test_a_pipeline_is_started_watched_and_stopped_from_its_page(page: Page, flo
     page.wait("document.querySelectorAll('.durations i').length >= 3")
     page.see(".figure", "404of the stream")
     page.see(".figure", "caught up")
-    assert page.figure("Behind") == "0"
+    page.shows("Behind", "0")
     assert flow.served.lake.sql("SELECT count(*), count(DISTINCT id) FROM orders").fetchone() == (400, 400)
     flow.publish(b"another")
     page.see(".flow .letters", "5 dead letters")
@@ -132,6 +132,17 @@ def test_a_pipeline_is_started_watched_and_stopped_from_its_page(page: Page, flo
     assert flow.describe()["running"] is False
 
 
+def test_the_overview_tells_how_far_streams_are_behind(page: Page, flow: Flow) -> None:
+    page.enter("reader-token", "overview")
+    page.see(".lags li", NAME)
+    lag = flow.describe()["lag"]
+    page.see(".lags li", f"{lag} behind" if lag else "caught up")
+    page.see(".lags .state", "stopped")
+    clean(page)
+    page.click(".lags a", NAME)
+    page.see(".streams h1", NAME)
+
+
 def test_nodes_of_the_graph_lead_to_tables_by_the_keyboard(page: Page, flow: Flow) -> None:
     page.enter("reader-token", "streams")
     page.see(".flow a.sink")
@@ -140,6 +151,19 @@ def test_nodes_of_the_graph_lead_to_tables_by_the_keyboard(page: Page, flow: Flo
     page.press("Enter")
     page.wait("location.hash.startsWith('#/tables/main.orders')")
     page.see(".grid .line", "36")
+
+
+def test_pages_of_streams_stand_still_and_everything_is_reached_by_tab(page: Page, flow: Flow) -> None:
+    page.enter("admin-token")
+    moved: dict[str, float] = {}
+    for route, sign in {
+        "streams": ".flow a.sink",
+        f"streams/{NAME}": ".letters li",
+        "row/main.orders/2": ".steps-back .sequence",
+    }.items():
+        moved[route] = shift(page, route, sign)
+        assert tabbed(page) == [], route
+    assert all(value < 0.05 for value in moved.values()), moved
 
 
 def test_a_reader_sees_streams_and_letters_but_no_buttons(page: Page, flow: Flow) -> None:
@@ -199,6 +223,30 @@ def test_a_row_of_the_preview_leads_to_its_message(page: Page, flow: Flow, tmp_p
     page.browser.size(1280, 800)
     page.click(".steps-back a", NAME)
     page.see(".streams h1", NAME)
+
+
+def test_the_keyboard_walks_through_rows_and_leads_to_their_messages(page: Page, flow: Flow) -> None:
+    page.enter("reader-token", "tables/main.orders?tab=preview")
+    page.see(".grid .line")
+    last = int(page.run("document.querySelector('.grid').focus(), document.querySelector('.grid').dataset.rows"))
+    for key, row in (
+        ("ArrowDown", 1),
+        ("ArrowDown", 2),
+        ("End", last),
+        ("ArrowUp", last - 1),
+        ("Home", 1),
+        ("ArrowDown", 2),
+    ):
+        page.press(key)
+        page.wait(f"document.activeElement.closest('.line.current')?.getAttribute('aria-rowindex') === '{row + 1}'")
+        box = "(one => { const box = one.getBoundingClientRect(); return [box.top, box.bottom]; })"
+        top, bottom = page.run(f"{box}(document.activeElement)")
+        above, below = page.run(f"{box}(document.querySelector('.grid'))")
+        assert above <= top and bottom <= below, "it is in sight"
+    page.browser.call(
+        "Input.dispatchKeyEvent", type="keyDown", key="Enter", code="Enter", windowsVirtualKeyCode=13, text="\r"
+    )
+    page.wait("location.hash.startsWith('#/row/main.orders/1')")
 
 
 def test_a_reader_is_told_that_messages_are_for_administrators(page: Page, flow: Flow) -> None:

@@ -13,14 +13,17 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 
+import quacklake
 from quacklake.cli.demo.stage import Stage
+from quacklake.errors import NotFoundError, UnauthenticatedError
 from quacklake.pipelines.ekko import TABLE, NodeConfig, transaction_row
 from quacklake.service.chaos import SinkCount
+from quacklake.service.identity import Role, TokenGate
 from services.browser import Browser, find_browser
 from services.demo import __main__ as demo
 from services.demo.blocks import BAD_EVERY, _messages, good_up_to
 from services.demo.readers import count
-from services.demo.world import World
+from services.demo.world import TenantGate, World
 from tests.layout import plain_only
 from tests.seeds import SEED
 from tests.service.pages import Page
@@ -55,6 +58,27 @@ def test_without_events_it_is_the_short_demo(monkeypatch: pytest.MonkeyPatch) ->
         demo.main(["--events", "many"])
 
 
+def test_a_token_opens_the_lakes_that_it_is_for_and_no_others(tmp_path: Path) -> None:
+    lakes = {
+        name: quacklake.connect(f"sqlite:///{tmp_path}/{name}.db", tmp_path / name, create=True)
+        for name in ("ekko", "noyo")
+    }
+    gates = {
+        name: TokenGate(lake, {name: Role.ADMIN, "visitor": Role.READER}, name=name) for name, lake in lakes.items()
+    }
+    gate = TenantGate(gates)
+    for name in lakes:
+        assert gate.enter(name).name == gate.enter(name, name).name == gate.enter("visitor", name).name == name
+    assert gate.enter("visitor").name == "ekko", "the first, where none is named"
+    for token, lake in (("noyo", "ekko"), ("ekko", "noyo"), ("visitor", "other"), ("noyo", "NOYO")):
+        with pytest.raises(NotFoundError):
+            gate.enter(token, lake)
+    for token in (None, "", "other"):
+        with pytest.raises(UnauthenticatedError):
+            gate.enter(token, "ekko")
+    gate.close()
+
+
 @pytest.mark.daily(0.3)
 @pytest.mark.skipif(find_browser() is None, reason="no browser")
 def test_nothing_is_lost_whatever_the_page_breaks(tmp_path: Path) -> None:
@@ -85,6 +109,10 @@ def test_nothing_is_lost_whatever_the_page_breaks(tmp_path: Path) -> None:
                 assert page.texts(f"[data-sink={sink}] .doubled, [data-sink={sink}] .lost") == ["0", "0"]
             assert sum(each.struck for each in world.breaker.blows()) == len(world.breaker.blows())
             picture(page, "chaos", tmp_path)
+            page.go("overview")
+            page.see(".begin li", "Break something")
+            page.see(".lags li", "blocks")
+            picture(page, "demo", tmp_path)
             page.go("streams")
             page.see(".flow .source", "blocks")
             browser.events.clear()  # the browser notes what failed while the catalog was away

@@ -31,11 +31,11 @@ const SQL: LazyPage = { id: "sql", label: "SQL", icon: "sql", load: async () => 
 /** A demo has a page to break it. */
 const CHAOS = { id: "chaos", label: "Chaos", icon: "jobs" } as const;
 
-/** Take a token from the address, where `quacklake serve` prints it, and out of sight. */
+/** Take a token, and the lake that it is to open, from the address, where `quacklake serve` prints it, and out of sight. */
 function takeToken(): void {
-  const given = /^#token=([^&]+)$/.exec(location.hash)?.[1];
+  const [, given, lake] = /^#token=([^&]+)(?:&lake=([^&]+))?$/.exec(location.hash) ?? [];
   if (given === undefined) return;
-  session.keep(decodeURIComponent(given), null);
+  session.keep(decodeURIComponent(given), lake === undefined ? null : decodeURIComponent(lake));
   history.replaceState(null, "", "#/");
 }
 

@@ -62,9 +62,9 @@ export function Columns({ name, facts, newest }: { name: string; facts: TableFac
               <th scope="col">Column</th>
               <th scope="col">Type</th>
               {described && <th scope="col">Comment</th>}
-              <th scope="col" class="number">Distinct</th>
-              <th scope="col">Filled</th>
-              <th scope="col">Range</th>
+              <th scope="col" class="number distinct">Distinct</th>
+              <th scope="col" class="filled">Filled</th>
+              <th scope="col" class="spans">Range</th>
             </tr>
           </thead>
           <tbody>

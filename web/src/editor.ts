@@ -1,6 +1,6 @@
 /** The editor of SQL. It lives in a shadow root, where its styles are sheets and not elements: the page allows none. */
 
-import { acceptCompletion, autocompletion, closeBrackets, closeBracketsKeymap, completionKeymap } from "@codemirror/autocomplete";
+import { acceptCompletion, autocompletion, closeBrackets, closeBracketsKeymap, completionKeymap, completionStatus } from "@codemirror/autocomplete";
 import { defaultKeymap, history, historyKeymap } from "@codemirror/commands";
 import { PostgreSQL, SQLDialect, sql, type SQLNamespace } from "@codemirror/lang-sql";
 import { bracketMatching, HighlightStyle, syntaxHighlighting } from "@codemirror/language";
@@ -40,6 +40,11 @@ const COLOURS = HighlightStyle.define([
   { tag: [tags.typeName, tags.standard(tags.name)], color: "var(--code-type)" },
 ]);
 
+/** Take the completion that is shown. One that has just appeared is not taken at once, but Tab does not leave the editor then. */
+function completed(view: EditorView): boolean {
+  return acceptCompletion(view) || completionStatus(view.state) === "active";
+}
+
 export interface Editor {
   complete(names: SQLNamespace): void;
   focus(): void;
@@ -56,7 +61,7 @@ export function makeEditor(host: HTMLElement, text: string, on: { changed: (text
     state: EditorState.create({
       doc: text,
       extensions: [
-        Prec.highest(keymap.of([{ key: "Mod-Enter", run }, { key: "Shift-Enter", run }, { key: "Tab", run: acceptCompletion }])),
+        Prec.highest(keymap.of([{ key: "Mod-Enter", run }, { key: "Shift-Enter", run }, { key: "Tab", run: completed }])),
         lineNumbers(),
         highlightActiveLine(),
         history(),

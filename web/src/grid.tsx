@@ -1,10 +1,11 @@
 /** Rows in a grid that draws only what is in sight, of any number of rows and columns. */
 
+import type { JSX } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 
 import { count } from "./format.ts";
 import type { Row } from "./rows.ts";
-import { pageHeight, ROW, scrolledTo, type Place } from "./scrolling.ts";
+import { moved, pageHeight, ROW, scrolledTo, type Place } from "./scrolling.ts";
 import type { ResultColumn } from "./types.ts";
 
 const SAMPLE = 60;
@@ -43,6 +44,7 @@ export function Grid({ rows: all, label, version, height = "100%", link, hidden 
   const frame = useRef<HTMLDivElement>(null);
   const [place, setPlace] = useState(START);
   const [left, setLeft] = useState(0);
+  const [current, setCurrent] = useState<number | null>(null);
   const [size, setSize] = useState({ width: 800, height: 400 });
   const sampled = rows.length >= SAMPLE ? SAMPLE : rows.length;
   const widths = useMemo(() => rows.columns.map((column) => widthOf(rows, column)), [rows, rows.columns, sampled]);
@@ -54,13 +56,32 @@ export function Grid({ rows: all, label, version, height = "100%", link, hidden 
   useEffect(() => {
     frame.current!.scrollTop = 0;
     setPlace(START);
+    setCurrent(null);
   }, [rows]);
+  // the keyboard goes from row to row, and Tab past all of them: there may be a million
+  useEffect(() => {
+    if (current !== null) frame.current!.querySelector<HTMLElement>(".line.current a.origin")?.focus({ preventScroll: true });
+  }, [current]);
   const head = 46;
   const view = Math.max(ROW, size.height - head);
   const onScroll = () => {
     const element = frame.current!;
     setPlace((before) => scrolledTo(before, element.scrollTop, rows.length, view));
     setLeft(element.scrollLeft);
+  };
+  const onKeyDown = (event: JSX.TargetedKeyboardEvent<HTMLDivElement>) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const next = moved(current, event.key, rows.length, Math.max(1, Math.floor(view / ROW) - 1));
+    if (next === null) return;
+    event.preventDefault();
+    const element = frame.current!;
+    const [above, below] = [place.top - next * ROW, (next + 1) * ROW - (place.top + view)];
+    if (next === 0) element.scrollTop = 0;
+    else if (next === rows.length - 1) element.scrollTop = element.scrollHeight;
+    else if (above > 0) element.scrollTop -= above;
+    else if (below > 0) element.scrollTop += below;
+    setPlace((before) => scrolledTo(before, element.scrollTop, rows.length, view));
+    setCurrent(next);
   };
   const gutter = Math.max(44, String(rows.length).length * 9 + 22);
   const columns = inSight(widths, left, size.width);
@@ -69,7 +90,7 @@ export function Grid({ rows: all, label, version, height = "100%", link, hidden 
   const numbers = Array.from({ length: Math.max(0, last - first) }, (_, index) => first + index);
   const wide = gutter + widths.reduce((sum, width) => sum + width, 0);
   return (
-    <div ref={frame} class="grid" tabIndex={0} role="region" aria-label={label} onScroll={onScroll} style={{ height }} data-rows={rows.length} data-version={version}>
+    <div ref={frame} class="grid" tabIndex={0} role="region" aria-label={label} onScroll={onScroll} onKeyDown={onKeyDown} style={{ height }} data-rows={rows.length} data-version={version}>
       <div role="table" aria-label={label} aria-rowcount={rows.length + 1} aria-colcount={rows.columns.length} class="space" style={{ height: `${pageHeight(rows.length) + head}px`, width: `${wide}px` }}>
         <div role="row" class="head" aria-rowindex={1} style={{ width: `${wide}px` }}>
           <span role="columnheader" class="gutter" style={{ width: `${gutter}px` }}>
@@ -89,10 +110,10 @@ export function Grid({ rows: all, label, version, height = "100%", link, hidden 
         {numbers.map((number) => {
           const row = rows.row(number);
           return (
-            <div role="row" key={number} class={number % 2 ? "line odd" : "line"} aria-rowindex={number + 2} style={{ width: `${wide}px`, transform: `translateY(${place.scrolled + head + number * ROW - place.top}px)` }}>
+            <div role="row" key={number} class={`line${number % 2 ? " odd" : ""}${number === current ? " current" : ""}`} aria-rowindex={number + 2} style={{ width: `${wide}px`, transform: `translateY(${place.scrolled + head + number * ROW - place.top}px)` }}>
               <span role="cell" class="gutter" style={{ width: `${gutter}px` }}>
                 {link && link(row) !== null ? (
-                  <a class="origin" href={link(row)!} aria-label={`Where row ${number + 1} comes from`} title="Where this row comes from">
+                  <a class="origin" tabIndex={-1} href={link(row)!} aria-label={`Where row ${number + 1} comes from`} title="Where this row comes from">
                     {count(number + 1)}
                   </a>
                 ) : (

@@ -3,9 +3,12 @@
 import { useMemo, useState } from "preact/hooks";
 
 import { get, Problem } from "./api.ts";
+import { Begin } from "./begin.tsx";
 import { ago, bytes, count, counted, parseTime } from "./format.ts";
 import { useHeard, useLoad, useNewest, useNow, useSession } from "./hooks.ts";
 import { JobDialog, type Work } from "./jobs.tsx";
+import { Lags } from "./lags.tsx";
+import "./look.css";
 import { perMinute } from "./minutes.ts";
 import { loadKnown, type Known } from "./names.ts";
 import { routeTo } from "./route.ts";
@@ -37,9 +40,10 @@ export function OverviewPage() {
         </p>
       </header>
       {names.error && <Failure error={names.error} again={names.again} />}
+      {facts.demo && <Begin />}
       <dl class="figures">
         <Figure label="Tables" value={names.data ? count(names.data.tables.length) : "–"} note={names.data?.views.length ? counted(names.data.views.length, "view") : undefined} />
-        {care.data !== null && <Figure label="Size" value={care.data ? bytes(size) : "–"} />}
+        {care.data !== null && <Figure label="Size" value={care.data ? bytes(size) : "–"} note={care.data ? growth(care.data.growth) : undefined} />}
         {care.data !== null && <Figure label="Files" value={care.data ? count(files) : "–"} />}
         <Figure label="Snapshots" value={snapshots.data ? `${count(list.length)}${snapshots.data.next === null ? "" : "+"}` : "–"} note={care.data ? `over ${span(care.data.oldest_snapshot_seconds)}` : undefined} />
         <Rate />
@@ -68,6 +72,7 @@ export function OverviewPage() {
           <Card title="Latest snapshots" aside={<a href={routeTo(["snapshots"])}>All snapshots</a>}>
             {snapshots.data ? <SnapshotList snapshots={list.slice(0, 5)} /> : !snapshots.error && <Waiting lines={5} />}
           </Card>
+          <Lags />
         </div>
       </div>
       {work && <JobDialog work={work} close={() => setWork(null)} done={() => (care.again(), snapshots.again())} />}
@@ -87,6 +92,12 @@ async function careOf(signal: AbortSignal): Promise<Care | null> {
 
 function span(seconds: number): string {
   return ago(new Date(0), new Date(seconds * 1000)).replace(/ ago$/, "").replace("just now", "a moment").replace("yesterday", "a day");
+}
+
+/** Say by how much the lake has grown; nothing for one that has not. */
+function growth({ bytes: grown, seconds }: Care["growth"]): string | undefined {
+  if (!grown) return undefined;
+  return `${grown > 0 ? "+" : "−"}${bytes(Math.abs(grown))} in ${span(seconds)}`;
 }
 
 function Rate() {

@@ -30,3 +30,14 @@ export function scrolledTo(before: Place, scrolled: number, rows: number, view: 
   const top = Math.abs(step) <= 2 * view ? before.top + step : (scrolled / longest) * most;
   return { top: Math.max(0, Math.min(most, top)), scrolled };
 }
+
+/** Return the row that a key leads to, or null for a key that leads to none. `page` is how many rows are in sight. */
+export function moved(current: number | null, key: string, rows: number, page: number): number | null {
+  const steps: Record<string, number> = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page };
+  if (!rows) return null;
+  if (key === "Home") return 0;
+  if (key === "End") return rows - 1;
+  const step = steps[key];
+  if (step === undefined) return null;
+  return current === null ? 0 : Math.max(0, Math.min(rows - 1, current + step));
+}

@@ -21,6 +21,8 @@ import type { Snapshot, TableFacts } from "./types.ts";
 import { Dialog, Empty, Failure, Icon, Tabs } from "./ui.tsx";
 
 const MOST_TABLES = 80;
+/** Milliseconds for which a service may take its time to cancel something. */
+const PATIENCE = 3000;
 const FORMATS = { csv: "text/csv", parquet: "application/vnd.apache.parquet", arrow: "application/vnd.apache.arrow.stream" } as const;
 
 interface Outcome {
@@ -35,6 +37,8 @@ interface Outcome {
   seconds?: number;
   id: string;
   stop: AbortController;
+  /** Has the id once somebody has cancelled the statement. */
+  cancelled: Set<string>;
 }
 
 /** Load the names that the editor completes: tables with their columns, by schema. */
@@ -82,7 +86,7 @@ export function SqlPage({ route }: { route: Route }) {
 
   const run = async (): Promise<void> => {
     if (!sheet.sql.trim() || outcome?.running) return;
-    const now: Outcome = { running: true, turn: 0, sql: sheet.sql, at: sheet.at, began: performance.now(), id: newId(), stop: new AbortController() };
+    const now: Outcome = { running: true, turn: 0, sql: sheet.sql, at: sheet.at, began: performance.now(), id: newId(), stop: new AbortController(), cancelled: new Set() };
     const names = parametersOf(sheet.sql);
     setOutcomes((before) => ({ ...before, [sheet.id]: now }));
     let turn = 0;
@@ -104,7 +108,7 @@ export function SqlPage({ route }: { route: Route }) {
       note(sheet.id, { running: false, rows, turn: turn + 1, seconds: seconds() });
       remember({ sql: sheet.sql, at: sheet.at, time: Date.now(), rows: rows.length });
     } catch (error) {
-      const stopped = now.stop.signal.aborted;
+      const stopped = now.stop.signal.aborted || now.cancelled.has(now.id);
       const failed = stopped ? new Problem(0, "cancelled", "You cancelled the statement.") : error instanceof Error ? error : new Error(String(error));
       note(sheet.id, { running: false, error: failed, seconds: seconds() });
       if (!stopped) remember({ sql: sheet.sql, at: sheet.at, time: Date.now(), rows: null });
@@ -116,10 +120,15 @@ export function SqlPage({ route }: { route: Route }) {
       keepPast(facts.principal, next);
       return next;
     });
+  /** Stop the work in the service, and then listening to it: a service that hears of the second first knows nothing of the first. */
   const cancel = () => {
-    if (!outcome?.running) return;
-    ask(`sql/${outcome.id}`, { method: "DELETE" }).catch(() => {}); // it may just have ended
-    outcome.stop.abort();
+    if (!outcome?.running || outcome.cancelled.has(outcome.id)) return;
+    const { id, stop, cancelled } = outcome;
+    cancelled.add(id);
+    const late = setTimeout(() => stop.abort(), PATIENCE);
+    ask(`sql/${id}`, { method: "DELETE" })
+      .catch(() => {}) // it may just have ended
+      .finally(() => (clearTimeout(late), stop.abort()));
   };
   const close = (id: string) => {
     outcomes[id]?.stop.abort();

@@ -95,6 +95,7 @@ function TruePage({ name, route }: { name: string; route: Route }) {
         {!!facts?.sorted_by?.length && <Figure label="Sorted by" value={<span class="code">{facts.sorted_by.join(", ")}</span>} />}
       </dl>
       {snapshots.length > 0 && <Timeline snapshots={snapshots} at={at} tags={tags.data ?? []} choose={(chosen) => go({ at: chosen })} />}
+      {!history.data && !history.error && <div class="timeline waits" />}
       {history.error && !history.data && <Failure error={history.error} again={history.again} />}
       <Tabs label="Parts of the table" choices={TABS} chosen={tab} choose={(id) => go({ tab: id })} />
       <div id="tab-panel" role="tabpanel" aria-labelledby={`tab-${tab}`} class="panel">

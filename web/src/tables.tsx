@@ -76,7 +76,9 @@ export function TablesPage({ route }: { route: Route }) {
         ))}
       </aside>
       <div class="body">
-        {chosen !== undefined ? (
+        {chosen !== undefined && !names.data && !names.error ? (
+          <Waiting lines={8} /> // whether it is a table or a view is not known yet
+        ) : chosen !== undefined ? (
           <TablePage key={chosen} name={chosen} view={view} route={route} />
         ) : (
           <>

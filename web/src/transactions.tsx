@@ -11,7 +11,7 @@ import "./pages.css";
 import { routeTo, snapshotOf, type Route } from "./route.ts";
 import type { Row } from "./rows.ts";
 import type { Snapshot } from "./types.ts";
-import { Dialog, Empty, Failure, Figure, Icon, Tabs, Waiting } from "./ui.tsx";
+import { Dialog, Empty, Failure, Figure, Icon, sentence, Tabs, Waiting } from "./ui.tsx";
 
 interface Transaction {
   hash: string;
@@ -56,17 +56,21 @@ const NAMES: Record<string, string> = { transfer: "Transfer", contract_call: "Ca
 
 export function TransactionsPage({ route }: { route: Route }) {
   const part = PARTS.some((each) => each.id === route.path[1]) ? route.path[1]! : "list";
+  const at = snapshotOf(route.query);
   return (
     <article class="chain">
       <header class="title">
         <h1>Transactions</h1>
+        <div class="actions">
+          <Travel at={at} choose={(chosen) => replaceRoute(routeTo(["transactions", part], { ...route.query, page: null, at: chosen }))} />
+        </div>
       </header>
-      <Tabs label="Parts" choices={PARTS} chosen={part} choose={(id) => (location.hash = routeTo(["transactions", id]))} />
+      <Tabs label="Parts" choices={PARTS} chosen={part} choose={(id) => (location.hash = routeTo(["transactions", id], { at }))} />
       <div id="tab-panel" role="tabpanel" aria-labelledby={`tab-${part}`} class="panel">
         {part === "list" && <List route={route} />}
-        {part === "wallets" && <Wallets />}
-        {part === "networks" && <Networks />}
-        {part === "statistics" && <Statistics />}
+        {part === "wallets" && <Wallets at={at} />}
+        {part === "networks" && <Networks at={at} />}
+        {part === "statistics" && <Statistics at={at} />}
       </div>
     </article>
   );
@@ -83,7 +87,7 @@ function List({ route }: { route: Route }) {
   };
   const newest = useNewest(2000);
   const follows = filter.at === null && filter.page === 0;
-  const networks = useLoad((signal) => get<{ networks: Network[] }>(`${BASE}networks`, {}, signal), []);
+  const networks = useLoad((signal) => get<{ networks: Network[] }>(`${BASE}networks`, { version: filter.at }, signal), [filter.at]);
   const inputs = JSON.stringify(filter);
   const found = useLoad((signal) => get<PageOf>(BASE, { ...asked(filter), limit: filter.limit, offset: filter.page * filter.limit }, signal), [inputs], follows ? newest : 0);
   const [chosen, setChosen] = useState<Transaction | null>(null);
@@ -93,16 +97,6 @@ function List({ route }: { route: Route }) {
     <>
       <div class="filters">
         <Search value={filter.search} change={(search) => change({ search })} />
-        <label>
-          Kind
-          <select name="kind" onChange={(event) => change({ kind: event.currentTarget.value })}>
-            {KINDS.map((each) => (
-              <option key={each.id} value={each.id} selected={each.id === filter.kind}>
-                {each.label}
-              </option>
-            ))}
-          </select>
-        </label>
         <label>
           Network
           <select name="network" onChange={(event) => change({ network: event.currentTarget.value })}>
@@ -125,53 +119,55 @@ function List({ route }: { route: Route }) {
           To
           <input type="date" name="to" value={filter.to} onChange={(event) => change({ to: event.currentTarget.value })} />
         </label>
-        <Travel at={filter.at} choose={(at) => change({ at })} />
       </div>
-      {filter.wallet && (
-        <p>
-          Of the wallet <span class="hash">{filter.wallet}</span>{" "}
-          <button type="button" class="link" onClick={() => change({ wallet: "" })}>
-            all wallets
-          </button>
-        </p>
-      )}
-      {found.error && <Failure error={found.error} again={found.again} />}
-      {!found.data && !found.error && <Waiting lines={10} />}
-      {found.data && (
-        <div class="pager" data-total={total}>
-          <strong role="status">{counted(total, "transaction")}</strong>
-          <LiveNote on={follows} />
-          <span class="space" />
-          <Export filter={filter} />
-        </div>
-      )}
-      {found.data && !found.data.transactions.length && <Empty title="No transaction is like this.">Change the filters, or search for another hash or address.</Empty>}
-      {!!found.data?.transactions.length && <Rows rows={found.data.transactions} choose={setChosen} wallet={(wallet) => change({ wallet })} />}
-      {found.data && (
-        <nav class="pager" aria-label="Pages of transactions">
-          <button type="button" disabled={filter.page === 0} onClick={() => change({ page: filter.page - 1 })}>
-            Newer
-          </button>
-          <span>
-            page {count(filter.page + 1)} of {count(pages)}
-          </span>
-          <button type="button" disabled={!found.data.has_more} onClick={() => change({ page: filter.page + 1 })}>
-            Older
-          </button>
-          <span class="space" />
-          <label class="inline">
-            Rows
-            <select name="size" onChange={(event) => change({ limit: Number(event.currentTarget.value) })}>
-              {SIZES.map((size) => (
-                <option key={size} selected={size === filter.limit}>
-                  {size}
-                </option>
-              ))}
-            </select>
-          </label>
-        </nav>
-      )}
-      {chosen && <Details transaction={chosen} close={() => setChosen(null)} />}
+      <Tabs label="Kinds" name="kind" choices={KINDS} chosen={filter.kind} choose={(kind) => change({ kind })} />
+      <div id="kind-panel" role="tabpanel" aria-labelledby={`kind-${filter.kind}`} class="panel">
+        {filter.wallet && (
+          <p>
+            Of the wallet <span class="hash">{filter.wallet}</span>{" "}
+            <button type="button" class="link" onClick={() => change({ wallet: "" })}>
+              all wallets
+            </button>
+          </p>
+        )}
+        {found.error && <Failure error={found.error} again={found.again} />}
+        {!found.data && !found.error && <Waiting lines={10} />}
+        {found.data && (
+          <div class="pager" data-total={total}>
+            <strong role="status">{counted(total, "transaction")}</strong>
+            <LiveNote on={follows} />
+            <span class="space" />
+            <Export filter={filter} />
+          </div>
+        )}
+        {found.data && !found.data.transactions.length && <Empty title="No transaction is like this.">Change the filters, or search for another hash or address.</Empty>}
+        {!!found.data?.transactions.length && <Rows rows={found.data.transactions} choose={setChosen} wallet={(wallet) => change({ wallet })} />}
+        {found.data && (
+          <nav class="pager" aria-label="Pages of transactions">
+            <button type="button" disabled={filter.page === 0} onClick={() => change({ page: filter.page - 1 })}>
+              Newer
+            </button>
+            <span>
+              page {count(filter.page + 1)} of {count(pages)}
+            </span>
+            <button type="button" disabled={!found.data.has_more} onClick={() => change({ page: filter.page + 1 })}>
+              Older
+            </button>
+            <span class="space" />
+            <label class="inline">
+              Rows
+              <select name="size" onChange={(event) => change({ limit: Number(event.currentTarget.value) })}>
+                {SIZES.map((size) => (
+                  <option key={size} selected={size === filter.limit}>
+                    {size}
+                  </option>
+                ))}
+              </select>
+            </label>
+          </nav>
+        )}
+        {chosen && <Details transaction={chosen} close={() => setChosen(null)} />}
+      </div>
     </>
   );
 }
@@ -205,7 +201,7 @@ function Travel({ at, choose }: { at: number | null; choose: (at: number | null)
   const found = useLoad((signal) => get<{ snapshots: Snapshot[] }>("snapshots", { limit: 100 }, signal), [], newest);
   const list = found.data?.snapshots ?? [];
   return (
-    <label class="travel">
+    <label class="inline travel">
       As of
       <select name="at" onChange={(event) => choose(event.currentTarget.value === "" ? null : Number(event.currentTarget.value))}>
         <option value="">now</option>
@@ -362,26 +358,39 @@ interface Found {
   rows: Row[];
   /** The snapshots by which the view lags; null for figures of the table itself. */
   lag: number | null;
+  at: number | null;
 }
 
-/** Load figures from a view, or from the table if there is none. A principal that may not see views reads the table. */
-async function figures(source: typeof HOURS, around: (query: string) => string, signal: AbortSignal): Promise<Found> {
-  let lag: number | null = null;
+/** Return the snapshots by which a view lags; null if there is none, or none that the principal may see. */
+async function lagOf(view: string, signal: AbortSignal): Promise<number | null> {
   try {
     const { materialized_views: views } = await get<{ materialized_views: { name: string; lag: number | null }[] }>("materialized-views", {}, signal);
-    const known = views.find((each) => each.name === source.view);
-    if (known) lag = known.lag ?? 0;
+    const known = views.find((each) => each.name === view);
+    return known ? (known.lag ?? 0) : null;
   } catch (error) {
-    if (!(error instanceof Problem) || error.status !== 403) throw error;
+    if (error instanceof Problem && error.status === 403) return null;
+    throw error;
   }
-  const rows = await runSql({ sql: around(lag === null ? source.instead : source.query) }, { signal });
-  return { rows: Array.from({ length: rows.length }, (_, index) => rows.row(index)), lag };
+}
+
+/**
+ * Load figures from a view, or from the table if there is none. A principal that may not see views reads the table. So
+ * does one that looks at a past snapshot: the view may have been behind then, or not there yet.
+ */
+async function figures(source: typeof HOURS, at: number | null, around: (query: string) => string, signal: AbortSignal): Promise<Found> {
+  const lag = at === null ? await lagOf(source.view, signal) : null;
+  const rows = await runSql({ sql: around(lag === null ? source.instead : source.query), version: at }, { signal });
+  return { rows: Array.from({ length: rows.length }, (_, index) => rows.row(index)), lag, at };
 }
 
 function Source({ found, view }: { found: Found; view: string }) {
   return (
     <p class="dim under">
-      {found.lag === null ? (
+      {found.at !== null ? (
+        <>
+          Computed from <code>{FROM_TABLE}</code> at snapshot {found.at}.
+        </>
+      ) : found.lag === null ? (
         <>
           Computed from <code>{FROM_TABLE}</code> just now. A materialized view <code>{view}</code> would answer at once.
         </>
@@ -395,10 +404,10 @@ function Source({ found, view }: { found: Found; view: string }) {
   );
 }
 
-function Wallets() {
+function Wallets({ at }: { at: number | null }) {
   const newest = useNewest(5000);
   const now = useNow();
-  const found = useLoad((signal) => figures(WALLETS, (query) => `SELECT * FROM (${query}) ORDER BY sent DESC, wallet LIMIT ${MOST_WALLETS}`, signal), [], newest);
+  const found = useLoad((signal) => figures(WALLETS, at, (query) => `SELECT * FROM (${query}) ORDER BY sent DESC, wallet LIMIT ${MOST_WALLETS}`, signal), [at], at === null ? newest : 0);
   if (found.error && !found.data) return <Failure error={found.error} again={found.again} />;
   if (!found.data) return <Waiting lines={10} />;
   if (!found.data.rows.length) return <Empty title="There are no wallets yet." />;
@@ -418,7 +427,7 @@ function Wallets() {
             {found.data.rows.map((each) => (
               <tr key={String(each["wallet"])}>
                 <th scope="row">
-                  <a class="hash" href={routeTo(["transactions", "list"], { wallet: String(each["wallet"]) })}>
+                  <a class="hash" href={routeTo(["transactions", "list"], { wallet: String(each["wallet"]), at })}>
                     {String(each["wallet"])}
                   </a>
                 </th>
@@ -444,19 +453,20 @@ function Bar({ share }: { share: number }) {
   );
 }
 
-function Networks() {
+function Networks({ at }: { at: number | null }) {
   const newest = useNewest(5000);
-  const found = useLoad((signal) => get<{ networks: Network[] }>(`${BASE}networks`, {}, signal), [], newest);
+  const found = useLoad((signal) => get<{ networks: Network[] }>(`${BASE}networks`, { version: at }, signal), [at], at === null ? newest : 0);
   if (found.error && !found.data) return <Failure error={found.error} again={found.again} />;
   if (!found.data) return <Waiting lines={4} />;
   const most = Math.max(1, ...found.data.networks.map((each) => each.transactions));
+  if (!found.data.networks.length) return <Empty title="There are no transactions yet." />;
   return (
     <ul class="bars-list networks" aria-label="Networks">
       {found.data.networks.map((each) => {
         const name = `${each.network}/${each.subnet}`;
         return (
           <li key={name}>
-            <a href={routeTo(["transactions", "list"], { network: name })}>{name}</a>
+            <a href={routeTo(["transactions", "list"], { network: name, at })}>{name}</a>
             <Bar share={each.transactions / most} />
             <span class="number">{count(each.transactions)}</span>
           </li>
@@ -466,20 +476,22 @@ function Networks() {
   );
 }
 
+/** The figures that the service tells, in their order. */
+const TOLD = ["total_transactions", "networks", "senders", "failed"];
 
-function Statistics() {
+function Statistics({ at }: { at: number | null }) {
   const newest = useNewest(5000);
-  const stats = useLoad((signal) => get<Record<string, unknown>>(`${BASE}stats`, {}, signal), [], newest);
-  const days = useLoad((signal) => figures(HOURS, (query) => `SELECT CAST(date_trunc('day', hour) AS DATE) AS day, sum(transactions) AS transactions, sum(failed) AS failed FROM (${query}) GROUP BY 1 ORDER BY 1 DESC LIMIT 31`, signal), [], newest);
-  const numbers = Object.entries(stats.data ?? {}).filter((each): each is [string, number] => typeof each[1] === "number");
+  const fresh = at === null ? newest : 0;
+  const stats = useLoad((signal) => get<Record<string, unknown>>(`${BASE}stats`, { version: at }, signal), [at], fresh);
+  const days = useLoad((signal) => figures(HOURS, at, (query) => `SELECT CAST(date_trunc('day', hour) AS DATE) AS day, sum(transactions) AS transactions, sum(failed) AS failed FROM (${query}) GROUP BY 1 ORDER BY 1 DESC LIMIT 31`, signal), [at], fresh);
   const error = stats.error ?? days.error;
   const most = Math.max(1, ...(days.data?.rows ?? []).map((each) => Number(each["transactions"])));
   return (
     <>
       {error && <Failure error={error} again={stats.error ? stats.again : days.again} />}
       <dl class="figures">
-        {numbers.map(([name, value]) => (
-          <Figure key={name} label={name.replaceAll("_", " ").replace(/^./, (first) => first.toUpperCase())} value={count(value)} />
+        {TOLD.map((name) => (
+          <Figure key={name} label={sentence(name.replaceAll("_", " "))} value={stats.data ? count(Number(stats.data[name] ?? 0)) : "–"} />
         ))}
       </dl>
       {!days.data && !days.error && <Waiting lines={8} />}

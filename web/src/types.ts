@@ -49,6 +49,7 @@ export interface DataFile {
   deleted_rows?: number | null;
   file_size_bytes: number;
   begin_snapshot: number;
+  partition: (string | null)[];
 }
 
 export interface Snapshot {
@@ -101,4 +102,6 @@ export interface Care {
   }[];
   oldest_snapshot_seconds: number;
   removable_files: number;
+  /** By how many bytes the files have grown, and in how many seconds. */
+  growth: { bytes: number; seconds: number };
 }

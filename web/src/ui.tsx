@@ -1,7 +1,7 @@
 /** Small parts that all pages are made of. */
 
 import type { ComponentChildren, JSX } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 
 import { Problem } from "./api.ts";
 
@@ -15,7 +15,7 @@ const ICONS = {
   search: "M10.500 17a6.500 6.500 0 1 0 0-13 6.500 6.500 0 0 0 0 13m5-1.500L20 20",
   table: "M4 5h16v14H4zm0 5h16M10 10v9",
   view: "M2.500 12S6 5.500 12 5.500 21.500 12 21.500 12 18 18.500 12 18.500 2.500 12 2.500 12M12 14.500a2.500 2.500 0 1 0 0-5 2.500 2.500 0 0 0 0 5",
-  pond: "M3 9c3-3 6-3 9 0s6 3 9 0M3 15c3-3 6-3 9 0s6 3 9 0",
+  pond: "M12 3.500c3.500 4.500 5.500 7.500 5.500 10.500a5.500 5.500 0 0 1-11 0c0-3 2-6 5.500-10.500M9.500 14.500a2.500 2.500 0 0 0 2.500 2.500",
   tree: "M9 4h6v4H9zM4 16h6v4H4zM14 16h6v4h-6zM12 8v4M7 16v-4h10v4",
   folder: "M3 6h6l2 2h10v11H3z",
   file: "M6 3h8l4 4v14H6zM14 3v4h4",
@@ -120,8 +120,8 @@ export interface Choice {
   label: string;
 }
 
-/** Tabs that the arrow keys move between. */
-export function Tabs({ label, choices, chosen, choose }: { label: string; choices: readonly Choice[]; chosen: string; choose: (id: string) => void }) {
+/** Tabs that the arrow keys move between. `name` begins the ids of tabs and panel, where a page has more than one list. */
+export function Tabs({ label, choices, chosen, choose, name = "tab" }: { label: string; choices: readonly Choice[]; chosen: string; choose: (id: string) => void; name?: string }) {
   const list = useRef<HTMLDivElement>(null);
   const moved = (event: JSX.TargetedKeyboardEvent<HTMLDivElement>) => {
     const step = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
@@ -139,9 +139,9 @@ export function Tabs({ label, choices, chosen, choose }: { label: string; choice
           key={each.id}
           type="button"
           role="tab"
-          id={`tab-${each.id}`}
+          id={`${name}-${each.id}`}
           aria-selected={each.id === chosen}
-          aria-controls="tab-panel"
+          aria-controls={`${name}-panel`}
           tabIndex={each.id === chosen ? 0 : -1}
           onClick={() => choose(each.id)}
         >
@@ -155,7 +155,8 @@ export function Tabs({ label, choices, chosen, choose }: { label: string; choice
 /** A question over the page; Escape and a click beside it answer no. */
 export function Dialog({ title, close, children }: { title: string; close: () => void; children: ComponentChildren }) {
   const element = useRef<HTMLDialogElement>(null);
-  useEffect(() => {
+  // before the next picture: a dialog that is not open yet has no place
+  useLayoutEffect(() => {
     const dialog = element.current!;
     dialog.showModal();
     return () => dialog.close();

@@ -12,9 +12,10 @@ import { tableOf } from "../src/lineage.ts";
 import { perMinute } from "../src/minutes.ts";
 import { parametersFor, parametersOf, valueOf } from "../src/params.ts";
 import { isOne, readsOf, stepsOf } from "../src/plan.ts";
+import { partitionOf, partitionsOf } from "../src/partitions.ts";
 import { parseRoute, routeTo, snapshotOf } from "../src/route.ts";
 import { parseRow, RowSet } from "../src/rows.ts";
-import { HIGHEST, pageHeight, ROW, scrolledTo } from "../src/scrolling.ts";
+import { HIGHEST, moved, pageHeight, ROW, scrolledTo } from "../src/scrolling.ts";
 import { nameOf, newSheet, opened, remembered } from "../src/sheets.ts";
 import { lengthOf, listOf, panned, spanOf, within, zoomed } from "../src/span.ts";
 import { treemap } from "../src/treemap.ts";
@@ -280,4 +281,21 @@ test("a plan is read with its files, and only one statement has one", () => {
   assert.deepEqual(stepsOf("no plan"), []);
   assert.ok(isOne("SELECT ';' -- ; \n ; ") && isOne('SELECT 1 AS ";" /* ; */') && isOne("SELECT $a$ ; $a$"));
   assert.ok(!isOne("SELECT 1; DELETE FROM t") && !isOne("SELECT 'it''s'; DROP TABLE t"));
+});
+
+test("partitions come by their bytes, and files without one are told apart", () => {
+  const file = (partition: (string | null)[], file_size_bytes: number) => ({ partition, file_size_bytes });
+  const files = [file(["a", null], 5), file(["b", "1"], 3), file(["a", null], 1), file([], 9), file(["b", "1"], 4)];
+  assert.deepEqual(partitionsOf(files), ["no partition", "b, 1", "a, NULL"]);
+  assert.equal(partitionOf(files[0]!), "a, NULL");
+  assert.deepEqual(partitionsOf([]), []);
+});
+
+test("keys go from row to row, and not past the ends", () => {
+  assert.equal(moved(null, "ArrowDown", 9, 4), 0);
+  assert.equal(moved(0, "ArrowUp", 9, 4), 0);
+  assert.equal(moved(3, "PageDown", 9, 4), 7);
+  assert.equal(moved(7, "PageDown", 9, 4), 8);
+  assert.deepEqual([moved(5, "Home", 9, 4), moved(null, "End", 9, 4)], [0, 8]);
+  assert.deepEqual([moved(5, "Tab", 9, 4), moved(null, "End", 0, 4)], [null, null]);
 });

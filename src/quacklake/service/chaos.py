@@ -14,7 +14,7 @@ from quacklake.service.identity import Role
 from quacklake.service.state import service_of
 from quacklake.service.values import LakeName
 
-__all__ = ["Blow", "Chaos", "Counts", "SinkCount", "chaos_router"]
+__all__ = ["Blow", "Chaos", "Counts", "SinkCount", "Step", "chaos_router"]
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,22 @@ class Counts:
     """True while the driver runs."""
 
 
+@dataclass(frozen=True)
+class Step:
+    """Something that a newcomer may try: ``page`` is the address of a page of the dashboard, ``lake`` its lake."""
+
+    title: str
+    about: str
+    page: str
+    lake: str | None = None
+
+
 class Chaos(Protocol):
-    """A demo that can be broken. Both methods are called from any thread."""
+    """A demo that can be broken. Its methods are called from any thread."""
+
+    def steps(self) -> Sequence[Step]:
+        """Return what to try first, in this order."""
+        ...
 
     def blows(self) -> Sequence[Blow]:
         """Return what can be broken."""
@@ -69,11 +83,12 @@ def chaos_router(chaos: Chaos) -> APIRouter:
     router = APIRouter(tags=["chaos"])
 
     def shown() -> dict[str, Any]:
-        return {"blows": [asdict(blow) for blow in chaos.blows()], **asdict(chaos.counts())}
+        told = {"steps": [asdict(step) for step in chaos.steps()], "blows": [asdict(blow) for blow in chaos.blows()]}
+        return {**told, **asdict(chaos.counts())}
 
     @router.get("/chaos", summary="Count what was published and committed", operation_id="count_chaos")
     async def count_chaos(request: Request, lake: LakeName = None) -> dict[str, Any]:
-        """Return what can be broken, and how many messages were published, committed, doubled and lost."""
+        """Return what to try, what can be broken, and how many messages were published, committed, doubled and lost."""
         service = service_of(request)
         whole_lake(await service.enter(request))
         async with service.turn():

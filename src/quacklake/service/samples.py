@@ -9,13 +9,17 @@ import datetime as dt
 import os
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from quacklake.duckdb_versions import arrow_table
 from quacklake.duckdb_versions import connect as duckdb
 from quacklake.lake import Lake
 from quacklake.lake.connect import connect
 
-__all__ = ["add_block", "fill_chains", "fill_pond"]
+if TYPE_CHECKING:
+    from quacklake.pond.pond import Pond
+
+__all__ = ["add_block", "fill_chains", "fill_docks", "fill_pond"]
 
 DAYS = 365
 _READINGS = """
@@ -89,28 +93,33 @@ FIRST = 12_000
 
 def fill_pond(lake: Lake, folder: Path, now: dt.datetime) -> None:
     """Make a pond in a lake, with a reading a minute for a year at two docks, their reductions, notes and a site."""
-    from quacklake.pond import reduces
     from quacklake.pond.pond import Pond
+
+    with connect(f"sqlite:///{folder / 'control.db'}", folder / "control", config_file=os.devnull, create=True) as log:
+        fill_docks(Pond.create_in(lake, log), now)
+
+
+def fill_docks(pond: Pond, now: dt.datetime) -> None:
+    """Add a reading a minute for a year at two docks to a pond, their reductions, notes and a site."""
+    from quacklake.pond import reduces
     from quacklake.pond.series import append_series
     from quacklake.pond.site.export import store_site
 
     last = now.replace(second=0, microsecond=0)
-    with connect(f"sqlite:///{folder / 'control.db'}", folder / "control", config_file=os.devnull, create=True) as log:
-        pond = Pond.create_in(lake, log)
-        pond.run(["demo"], lambda fs: fs.make_directory("/docks"))
-        with duckdb() as connection:
-            connection.execute("SET TimeZone = 'UTC'")
-            for name, warm, tide, gap, seed in _DOCKS:
-                values = {"warm": warm, "tide": tide, "gap": gap, "seed": seed}
-                text = _READINGS.format(last=last.isoformat(), minutes=DAYS * 1440, **values)
-                rows = arrow_table(connection, text)
-                pond.run(["demo"], partial(append_series, path=f"/docks/{name}.series", rows=rows))
-        config = {"in_pattern": "/docks/*.series", "out_pattern": "$0", "resolutions": ["1h", "1d"]}
-        pond.run(["demo"], lambda fs: fs.make_node("/reduced", "temporal-reduce", config))
-        pond.run(["demo"], lambda fs: fs.write_file("/readme.md", b"# The docks\n\nOne reading a minute.\n"))
-        pond.run(["demo"], lambda fs: store_site(fs, "/sites/docks.yaml", _SITE))
-        reduces.maintain(pond)
-    lake.signed("Note what happened at the docks", "mia").sql(_NOTES.format(last=last.isoformat()))
+    pond.run(["demo"], lambda fs: fs.make_directory("/docks"))
+    with duckdb() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        for name, warm, tide, gap, seed in _DOCKS:
+            values = {"warm": warm, "tide": tide, "gap": gap, "seed": seed}
+            text = _READINGS.format(last=last.isoformat(), minutes=DAYS * 1440, **values)
+            rows = arrow_table(connection, text)
+            pond.run(["demo"], partial(append_series, path=f"/docks/{name}.series", rows=rows))
+    config = {"in_pattern": "/docks/*.series", "out_pattern": "$0", "resolutions": ["1h", "1d"]}
+    pond.run(["demo"], lambda fs: fs.make_node("/reduced", "temporal-reduce", config))
+    pond.run(["demo"], lambda fs: fs.write_file("/readme.md", b"# The docks\n\nOne reading a minute.\n"))
+    pond.run(["demo"], lambda fs: store_site(fs, "/sites/docks.yaml", _SITE))
+    reduces.maintain(pond)
+    pond.lake.signed("Note what happened at the docks", "mia").sql(_NOTES.format(last=last.isoformat()))
 
 
 def fill_chains(lake: Lake, now: dt.datetime) -> None:

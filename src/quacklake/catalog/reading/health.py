@@ -260,3 +260,10 @@ def live_bytes(reader: Reader) -> int:
     f = reader.meta["data_file"]
     statement = sa.select(sa.func.sum(f.c.file_size_bytes)).where(f.c.end_snapshot.is_(None))
     return int(reader.run("live_bytes", statement).scalar() or 0)
+
+
+def bytes_at(reader: Reader, snapshot: int) -> int:
+    """Return the bytes of the data files that a snapshot sees."""
+    f = reader.meta["data_file"]
+    statement = sa.select(sa.func.sum(f.c.file_size_bytes)).where(visible(f, snapshot))
+    return int(reader.run("bytes_at", statement).scalar() or 0)

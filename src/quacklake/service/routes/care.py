@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any
 
 from fastapi import APIRouter, Request
 
+from quacklake.catalog import Catalog
+from quacklake.catalog.reading.health import bytes_at
+from quacklake.errors import NotFoundError, SnapshotExpiredError
 from quacklake.service.facts import LIMIT, page_size, whole_lake
 from quacklake.service.identity import Identity
 from quacklake.service.state import service_of
@@ -39,7 +43,8 @@ async def care(request: Request, limit: LIMIT = None, lake: LakeName = None) -> 
 
     Tables come by name, those without rows are left out, and at most `limit` are told. `inlined_rows` are those of the
     newest snapshot; what is due also depends on deleted ones, which the catalog keeps until they are flushed. The job
-    `maintain` does what is due; `flush`, `merge` and `rewrite` do it for one table.
+    `maintain` does what is due; `flush`, `merge` and `rewrite` do it for one table. `growth` is by how many bytes the
+    files have grown, and in how many seconds: those of a day, or since the oldest snapshot that is kept.
     """
     service = service_of(request)
     identity = await service.enter(request)
@@ -71,4 +76,19 @@ def _care(identity: Identity, most: int) -> dict[str, Any]:
         "more_tables": max(0, len(named) - most),
         "oldest_snapshot_seconds": round(health.oldest_snapshot_age.total_seconds()),
         "removable_files": health.removable_files,
+        "growth": _growth(maintainer.catalog),
     }
+
+
+def _growth(catalog: Catalog) -> dict[str, int]:
+    """Return by how many bytes the files have grown, and in how many seconds: a day, or as far as the history goes."""
+    now = dt.datetime.now(dt.UTC)
+    with catalog.read() as reader:
+        newest = reader.snapshots.latest()
+        try:
+            since = reader.snapshots.at_time(now - dt.timedelta(days=1))
+        except (NotFoundError, SnapshotExpiredError):
+            since = reader.snapshots.oldest_unbroken()
+        grown = bytes_at(reader, newest.id) - bytes_at(reader, since.id)
+    age = dt.timedelta(days=1) if since.time is None else min(now - since.time, dt.timedelta(days=1))
+    return {"bytes": grown, "seconds": max(0, round(age.total_seconds()))}

@@ -117,15 +117,15 @@ async def export(request: Request, wanted: Wanted, version: Version = None, time
 
 
 @router.get("/transactions/networks", summary="List networks", operation_id="ekko_networks")
-async def networks(request: Request) -> dict[str, Any]:
+async def networks(request: Request, version: Version = None, timestamp: Timestamp = None) -> dict[str, Any]:
     """Return the networks and subnets, and the number of transactions of each."""
-    return {"networks": await _asked(request, lambda ask: ask(NETWORKS, []))}
+    return {"networks": await _asked(request, lambda ask: ask(NETWORKS, []), version, timestamp)}
 
 
 @router.get("/transactions/stats", summary="Count transactions", operation_id="ekko_stats")
-async def stats(request: Request) -> dict[str, Any]:
+async def stats(request: Request, version: Version = None, timestamp: Timestamp = None) -> dict[str, Any]:
     """Return how many transactions there are, of how many networks and senders, and of which time."""
-    found: dict[str, Any] = (await _asked(request, lambda ask: ask(STATS, [])))[0]
+    found: dict[str, Any] = (await _asked(request, lambda ask: ask(STATS, []), version, timestamp))[0]
     return found
 
 
