@@ -65,6 +65,24 @@ class Browser:
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.call(f"{domain}.enable")
 
+    def new_tab(self) -> str:
+        """Open another tab of the same window, as if by hand, and return its name for ``show``."""
+        shown, self._session = self._session, None
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        made = str(self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"])
+        self._session = made
+        for domain in ("Page", "Runtime", "Network", "Log"):
+            self.call(f"{domain}.enable")
+        self._session = shown
+        return made
+
+    def show(self, tab: str) -> str:
+        """Speak to a tab from now on, and return the name of the one before."""
+        assert self._session is not None
+        before, self._session = self._session, tab
+        self.call("Page.bringToFront")
+        return before
+
     def call(self, method: str, **params: Any) -> dict[str, Any]:
         """Send a command, and return its answer."""
         self._number += 1

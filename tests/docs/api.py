@@ -51,6 +51,7 @@ _VOLATILE = frozenset(
     [
         "id",
         "lease",
+        "token",
         "uuid",
         "path",
         "bytes",
@@ -166,6 +167,26 @@ EXAMPLES = (
     _api("describe_pipeline", "/pipelines/copy"),
     _api("list_dead_letters", "/pipelines/copy/dead-letters"),
     _api("replay_dead_letters", "/pipelines/copy/dead-letters/replay", {"rows": []}),
+    _api("create_role", "/access/roles", {"name": "analyst"}),
+    _api("create_user", "/access/users", {"name": "ann"}),
+    _api("add_member", "/access/roles/analyst/members", {"member": "ann"}),
+    _api("grant", "/access/grants", {"privileges": ["SELECT"], "to": "analyst", "table": "main.orders"}),
+    _api(
+        "create_rule",
+        "/access/rules",
+        {"kind": "filter", "name": "small", "table": "main.orders", "using": "quantity < 10", "to": "analyst"},
+        keeps={"rule": "id"},
+    ),
+    _api("create_token", "/access/tokens", {"user": "ann", "expires_in": "90 days"}, keeps={"token": "id"}),
+    _api("list_access", "/access/grants", keeps={"grant": "grants.0.id"}),
+    _api("revoke_token", "/access/tokens/{token}"),
+    _api("revoke_grant", "/access/grants/{grant}"),
+    _api("drop_rule", "/access/rules/{rule}"),
+    _api("set_user_state", "/access/users/ann", {"enabled": False}),
+    _api("remove_member", "/access/roles/analyst/members/ann"),
+    _api("drop_user", "/access/users/ann"),
+    _api("drop_role", "/access/roles/analyst"),
+    _api("read_audit", "/audit?limit=10"),
     _api("events", "/events"),
     _api("start_job", "/jobs", {"kind": "expire", "arguments": {"keep_last": 3}, "dry_run": True}, keeps={"job": "id"}),
     _api("describe_job", "/jobs/{job}"),
@@ -247,11 +268,18 @@ def run_all(client: httpx.Client, description: Mapping[str, Any]) -> dict[str, R
             continue
         answer = client.request(method, path, json=body, headers=dict(example.headers))
         for name, key in example.keeps.items():
-            kept[name] = answer.json()[key]
+            kept[name] = _found(answer.json(), key)
         if answer.status_code == 202 and "id" in answer.json():
             _wait(client, answer.json()["id"])
         found[example.operation] = Ran(example, method, answer.status_code, _shown(answer))
     return found
+
+
+def _found(value: Any, path: str) -> str:
+    """Return a value of an answer by its path: ``grants.0.id``."""
+    for part in path.split("."):
+        value = value[int(part) if part.isdecimal() else part]
+    return str(value)
 
 
 def _filled(part: Any, kept: Mapping[str, str]) -> Any:

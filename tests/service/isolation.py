@@ -55,6 +55,9 @@ PARTS = {
     "view": "totals",
     "path": "",
     "row": "1",
+    "kind": "users",
+    "role": "nobody",
+    "member": "nobody",
 }
 _ROW = [{"id": 7, "region": "EU"}]
 
@@ -119,6 +122,24 @@ HTTP: Mapping[str, Entry] = {
     "POST /api/v1/pipelines/{name}/stop": _admin(404),
     "GET /api/v1/pipelines/{name}/dead-letters": _admin(404),
     "POST /api/v1/pipelines/{name}/dead-letters/replay": _admin(404, {"rows": [0]}),
+    # -- access and the audit log
+    "GET /api/v1/access/{kind}": _admin(200),
+    "POST /api/v1/access/users": _admin(409, {"name": "ann"}),
+    "POST /api/v1/access/users/{name}": _admin(404, {"enabled": False}),
+    "DELETE /api/v1/access/users/{name}": _admin(404),
+    "POST /api/v1/access/roles": _admin(409, {"name": "reader"}),
+    "DELETE /api/v1/access/roles/{role}": _admin(404),
+    "POST /api/v1/access/roles/{role}/members": _admin(404, {"member": "ann"}),
+    "DELETE /api/v1/access/roles/{role}/members/{member}": _admin(404),
+    "POST /api/v1/access/grants": _admin(404, {"privileges": ["SELECT"], "to": "ann", "table": "nothing"}),
+    "DELETE /api/v1/access/grants/{id}": _admin(404),
+    "POST /api/v1/access/rules": _admin(
+        404, {"kind": "filter", "name": "all", "table": "people", "using": "true", "to": "nobody"}
+    ),
+    "DELETE /api/v1/access/rules/{id}": _admin(404),
+    "POST /api/v1/access/tokens": _admin(404, {"user": "nobody"}),
+    "DELETE /api/v1/access/tokens/{id}": _admin(404),
+    "GET /api/v1/audit": _admin(200),
     "GET /api/v1/pond/nodes": _admin(404),
     "GET /api/v1/pond/node": _admin(404, path="/x"),
     "GET /api/v1/pond/series": _admin(404, path="/x", **{"from": "2026-01-01", "to": "2026-02-01"}, width=10),

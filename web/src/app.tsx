@@ -150,13 +150,14 @@ function usePages(): readonly { id: string; label: string; icon: IconName }[] {
 }
 
 function Page({ page, route, demo }: { page: string; route: Route; demo: boolean }) {
+  const { facts } = useSession();
   if (page === "overview") return <OverviewPage />;
   if (page === "tables") return <TablesPage route={route} />;
   if (page === "snapshots") return <SnapshotsPage />;
   if (page === "chaos" && demo) return <ChaosPage />;
   if (page === "row") return <PacketPage route={route} />;
   if (page === "streams") return <StreamsPage route={route} />;
-  const lazy = [SQL, ...MORE_PAGES].find((each) => each.id === page);
+  const lazy = [SQL, ...MORE_PAGES].find((each) => each.id === page && (!each.admin || facts.role === "admin"));
   if (lazy !== undefined) return <Lazy page={lazy} route={route} />;
   return (
     <Empty title="There is no such page.">

@@ -7,4 +7,6 @@ export const MORE_PAGES: readonly LazyPage[] = [
   { id: "transactions", label: "Transactions", icon: "chain", table: "blockchain.transactions", load: async () => (await import("./transactions.tsx")).TransactionsPage },
   { id: "views", label: "Views", icon: "view", load: async () => (await import("./views.tsx")).ViewsPage },
   { id: "jobs", label: "Jobs", icon: "jobs", admin: true, load: async () => (await import("./joblist.tsx")).JobsPage },
+  { id: "access", label: "Access", icon: "key", admin: true, load: async () => (await import("./access.tsx")).AccessPage },
+  { id: "audit", label: "Audit", icon: "file", admin: true, load: async () => (await import("./audit.tsx")).AuditPage },
 ];

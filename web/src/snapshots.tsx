@@ -5,9 +5,9 @@ import { useState } from "preact/hooks";
 import { get } from "./api.ts";
 import { ago, moment, parseTime } from "./format.ts";
 import { kindOf, KINDS, told } from "./history.ts";
-import { useLoad, useNewest, useNow, useSession } from "./hooks.ts";
+import { useLoad, useNewest, useNow, useRoute, useSession } from "./hooks.ts";
 import { JobDialog, type Work } from "./jobs.tsx";
-import { routeTo } from "./route.ts";
+import { routeTo, snapshotOf } from "./route.ts";
 import type { Snapshot } from "./types.ts";
 import { Empty, Failure, Waiting } from "./ui.tsx";
 
@@ -60,7 +60,9 @@ export function SnapshotsPage() {
   const { facts } = useSession();
   const newest = useNewest();
   const [limit, setLimit] = useState(PAGE);
-  const found = useLoad((signal) => get<{ snapshots: Snapshot[]; next: number | null }>("snapshots", { limit }, signal), [limit], newest);
+  const at = snapshotOf(useRoute().query);
+  const before = at === null ? null : at + 1;
+  const found = useLoad((signal) => get<{ snapshots: Snapshot[]; next: number | null }>("snapshots", { limit, before }, signal), [limit, before], newest);
   const [work, setWork] = useState<Work | null>(null);
   const list = found.data?.snapshots ?? [];
   return (
@@ -69,15 +71,21 @@ export function SnapshotsPage() {
         <h1>Snapshots</h1>
         <p class="dim">Every commit makes one. Each can be read for as long as it is kept.</p>
       </header>
+      {at !== null && (
+        <p>
+          From snapshot {at} on, backwards. <a href={routeTo(["snapshots"])}>Show the newest</a>
+        </p>
+      )}
       {found.error && <Failure error={found.error} again={found.again} />}
       {!found.data && !found.error && <Waiting lines={8} />}
       {found.data && (
         <SnapshotList
           snapshots={list}
+          {...(at === null ? {} : { chosen: at })}
           more={(each) => (
             <>
               <a href={routeTo(["sql"], { at: each.snapshot_id })}>Query</a>
-              {facts.role === "admin" && each.snapshot_id !== list[0]?.snapshot_id && (
+              {facts.role === "admin" && (at !== null || each.snapshot_id !== list[0]?.snapshot_id) && (
                 <button type="button" class="link rollback" onClick={() => setWork(rollingBack(each.snapshot_id))}>
                   Roll back
                 </button>

@@ -260,6 +260,20 @@ class LakeAccess:
                 if grant.privilege in chosen and (here or grant in old):
                     access_tables.remove(writer, Grant, grant_id=grant.grant_id)
 
+    def revoke_grant(self, grant_id: str) -> None:
+        """Take one grant away by its id. Raises ``NotFoundError``."""
+        with self._changing() as writer:
+            if not access_tables.entries(writer, Grant, grant_id=grant_id):
+                raise NotFoundError("there is no such grant")
+            access_tables.remove(writer, Grant, grant_id=grant_id)
+
+    def drop_rule(self, policy_id: str) -> None:
+        """Remove a row filter or a mask by its id. Raises ``NotFoundError``."""
+        with self._changing() as writer:
+            if not access_tables.entries(writer, PolicyRow, policy_id=policy_id):
+                raise NotFoundError("there is no such row filter or mask")
+            access_tables.remove(writer, PolicyRow, policy_id=policy_id)
+
     def _privileges(
         self, privileges: str | Iterable[str], table: str | None, columns: str | Sequence[str] | None
     ) -> builtins.list[Privilege]:
@@ -307,8 +321,8 @@ class LakeAccess:
         with self._reading() as reader:
             return access_tables.entries(reader, PolicyRow)
 
-    def create_policy(self, name: str, table: str, using: str, *, to: str | None = None) -> None:
-        """Show only the rows of a table that satisfy a condition, to everybody or to one role.
+    def create_policy(self, name: str, table: str, using: str, *, to: str | None = None) -> str:
+        """Show only the rows of a table that satisfy a condition, to everybody or to one role; return the rule's id.
 
         A table with row filters shows a row if one of those that are for the principal holds, and no row if none is.
         New rows must satisfy the same. The condition may name the columns of the table, ``current_principal()`` and
@@ -317,14 +331,14 @@ class LakeAccess:
         name = check_access_name(name, "policy")
         info = self._table(table)
         expression, columns = check_policy(using, info.schema, "BOOLEAN")
-        self._add_policy(FILTER, name, info, None, to, expression, columns)
+        return self._add_policy(FILTER, name, info, None, to, expression, columns)
 
     def drop_policy(self, name: str, table: str, *, if_exists: bool = False) -> None:
         """Remove a row filter."""
         self._drop_policy(FILTER, check_access_name(name, "policy"), table, None, if_exists=if_exists)
 
-    def create_mask(self, table: str, column: str, using: str, *, to: str | None = None) -> None:
-        """Show the value of an expression in place of a column, to everybody or to one role.
+    def create_mask(self, table: str, column: str, using: str, *, to: str | None = None) -> str:
+        """Show the value of an expression in place of a column, to everybody or to one role; return the rule's id.
 
         Conditions see that value too. A column shows NULL to a principal that several of its masks are for.
         """
@@ -332,7 +346,7 @@ class LakeAccess:
         found = info.schema.find(column)
         expression, columns = check_policy(using, info.schema, found.duckdb_type())
         role = None if to is None else check_access_name(to, "role")
-        self._add_policy(
+        return self._add_policy(
             MASK, f"{found.id}.{role or 'everybody'}", info, (found.id, found.name), to, expression, columns
         )
 
@@ -354,7 +368,7 @@ class LakeAccess:
         to: str | None,
         expression: str,
         columns: dict[str, int],
-    ) -> None:
+    ) -> str:
         role = None if to is None else check_access_name(to, "role")
         with self._changing() as writer:
             if role is not None:
@@ -378,6 +392,7 @@ class LakeAccess:
                 access_tables.now(writer)[0],
             )
             access_tables.add(writer, made)
+        return made.policy_id
 
     def _drop_policy(self, kind: str, name: str | None, table: str, column: str | None, *, if_exists: bool) -> None:
         """Remove a policy of a table, or of one that had the name: the table may have been dropped since."""

@@ -21,6 +21,8 @@ from quacklake.service.metrics import Requests
 from quacklake.service.paths import divide
 from quacklake.service.problems import PROBLEMS, add_handlers
 from quacklake.service.routes import (
+    access,
+    audit,
     care,
     catalog,
     changes,
@@ -44,7 +46,7 @@ __all__ = ["API", "create_app"]
 
 API = "/api/v1"
 # the busiest first: they are searched in this order
-_MODULES = (sql, writes, care, catalog, layout, changes, work, views, pipelines, origins, pond)
+_MODULES = (sql, writes, care, catalog, layout, changes, work, views, pipelines, origins, pond, access, audit)
 _ABOUT = """Read and change a lake over HTTP.
 
 Every request carries `Authorization: Bearer <token>`. An error is `application/problem+json` with a stable `code`, a
