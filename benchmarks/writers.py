@@ -3,7 +3,8 @@
 Ingestion has many hands, and a catalog that lets one commit in at a time must still let each in quickly. Eight
 processes of four threads are both our writers and the peer's, in turn, several rounds after one that does not count;
 they start together, and every append is a commit of 10 rows. An append that raises an error is counted and tried again,
-as an application would have to. Threads of one process may share a snapshot with us. Attempts that the database rolled back are read from its own statistics.
+as an application would have to. Threads of one process may share a snapshot with us. Attempts that the database rolled
+back are read from its own statistics.
 """
 
 from __future__ import annotations
