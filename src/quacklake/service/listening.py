@@ -1,4 +1,4 @@
-"""Where a service listens and who may come in, before anything that takes long is loaded."""
+"""Take the place of a service and check who may come in, before anything that takes long is loaded."""
 
 from __future__ import annotations
 
