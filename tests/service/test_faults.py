@@ -263,7 +263,9 @@ def test_both_ways_of_an_append_give_the_same_answers(tmp_path: Path) -> None:
         for more in ("?lake=other", "?lake=other&more=1"):
             is_problem(found.writer.post(f"{ROWS}{more}", json=[{"id": 1}]), 404, "not_found")
         text = found.admin.get("/metrics").text
-        assert 'quacklake_http_requests_total{method="POST",route="/tables/{table}/rows",status="201"} 4.0' in text
+        assert (
+            'quacklake_http_requests_total{method="POST",route="/api/v1/tables/{table}/rows",status="201"} 4.0' in text
+        )
         assert found.lake.table("t").count() == 91
 
 

@@ -130,8 +130,7 @@ def create_app(
             expose_headers=["ETag", "X-Request-Id", "X-Quacklake-Snapshot"],
         )
     else:  # those of a browser need the headers of CORS
-        described = next(route for route in writes.router.routes if getattr(route, "name", "") == "append_rows")
-        direct = DirectAppends(f"{settings.prefix}{API}", described)
+        direct = DirectAppends(f"{settings.prefix}{API}")
         app.direct = direct, Shell(direct, settings, requests, tracing)
     app.add_middleware(Shell, settings=settings, requests=requests, tracing=tracing)
     return app
