@@ -24,8 +24,9 @@ from quacklake.pond.pond import Pond
 from quacklake.service.app import create_app
 from quacklake.service.chaos import Blow, Counts, SinkCount, Step
 from quacklake.service.identity import Identity, Role, TokenGate
+from quacklake.service.listening import new_token
 from quacklake.service.problems import TooBusyError
-from quacklake.service.serving import BackgroundService, new_token
+from quacklake.service.serving import BackgroundService
 from quacklake.service.settings import ServiceSettings
 from services import NatsServer, PostgresServer, Unavailable
 from services.demo.blocks import PIPELINE, Publisher, good_up_to, prepare

@@ -231,6 +231,28 @@ def test_a_duckdb_without_the_extension_says_so_and_the_lake_is_read_without_it(
         assert lake.sql("SELECT x FROM t").fetchall() == [(42,)]
 
 
+@pytest.mark.daily(0.2)
+@pytest.mark.parametrize("which", ["all", "unit", "integration", "minio"])
+def test_the_script_of_the_tests_finds_them_from_any_folder(tmp_path: Path, which: str) -> None:
+    command = [REPOSITORY / "scripts" / "test-ducklake.sh", which, "--collect-only", "-p", "no:cacheprovider"]
+    environment = {**os.environ, "PYTHON": sys.executable, "QUACKLAKE_TEST_PROFILE": "long"}
+    found = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment)
+    assert found.returncode == 0, found.stdout + found.stderr
+    tests = [line for line in found.stdout.splitlines() if "::test_" in line]
+    folders = {line.split("/")[1] for line in tests}
+    assert folders == ({"unit", "integration"} if which == "all" else {"unit" if which == "unit" else "integration"})
+
+
+@pytest.mark.daily(0.3)
+def test_the_script_of_the_tests_runs_them_and_tells_how_they_ended(tmp_path: Path) -> None:
+    script = [REPOSITORY / "scripts" / "test-ducklake.sh", "integration", "-p", "no:cacheprovider"]
+    environment = {**os.environ, "PYTHON": sys.executable, "QUACKLAKE_TEST_PROFILE": "long"}
+    for chosen, ending, told in [("without_the_extension_says_so", 0, "1 passed"), ("no_such_test", 5, "deselected")]:
+        command = [*script, "-k", chosen]
+        found = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment)
+        assert found.returncode == ending and told in found.stdout, found.stdout + found.stderr
+
+
 @pytest.mark.parametrize("script", ["run-ducklake-example.sh", "test-ducklake.sh"])
 def test_the_scripts_say_what_they_take(script: str) -> None:
     found = subprocess.run([REPOSITORY / "scripts" / script, "nonsense"], capture_output=True, text=True, check=False)

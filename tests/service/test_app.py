@@ -15,8 +15,8 @@ import pytest
 from quacklake.errors import ConfigError
 from quacklake.service.app import create_app
 from quacklake.service.identity import Role, TokenGate
+from quacklake.service.listening import check_place, roles_of
 from quacklake.service.problems import status_of
-from quacklake.service.serving import check_place, roles_of
 from quacklake.service.settings import ServiceSettings
 from tests.service.serving import Served, away, client, is_problem, sample_lake, served
 

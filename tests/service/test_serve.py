@@ -57,6 +57,36 @@ def test_the_demo_starts_with_sample_data_a_url_and_a_token() -> None:
         assert process.wait(30) == 0
 
 
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
+def test_a_demo_that_ends_as_soon_as_it_is_told_of_leaves_nothing(
+    tmp_path: Path, ending: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with running("--demo") as (process, _, __):
+        process.send_signal(ending)
+        assert process.wait(30) == 0
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_the_address_and_the_token_are_told_before_anything_that_takes_long_is_loaded() -> None:
+    loaded = "import quacklake.cli.commands.serve, quacklake.service.listening, sys;" + (
+        "print(*{'duckdb', 'fastapi', 'numpy', 'pyarrow', 'sqlalchemy', 'uvicorn'} & {*sys.modules})"
+    )
+    found = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == []
+
+
+def test_a_package_that_is_missing_is_told_before_the_service_listens(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from quacklake.cli import main
+
+    monkeypatch.setitem(sys.modules, "fastavro", None)
+    assert main(["serve", "--demo", "--port", "0"]) == 1
+    told = capsys.readouterr()
+    assert "the service needs the package fastavro" in told.err and "Token" not in told.out
+
+
 def test_nothing_that_takes_long_is_loaded_before_the_service_listens() -> None:
     loaded = "import quacklake.service.app, quacklake.service.iceberg, quacklake.service.demo, sys;" + (
         "print(*{'pandas', 'sqlglot', 'polars', 'pyspark', 'quacklake.pipelines', 'quacklake.pond'} & {*sys.modules})"

@@ -1,6 +1,6 @@
 """The lake of ``quacklake serve --demo``: the products and orders of a shop, with a history to look at.
 
-The service listens before the lake is made, which takes as long as everything else: requests wait for it.
+The service listens before it is loaded and before the lake is made, which takes most of the time: requests wait for it.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ with the same rows, keys and errors.
 from __future__ import annotations
 
 import re
-from types import SimpleNamespace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from starlette.types import Receive, Scope, Send
@@ -24,12 +24,19 @@ __all__ = ["DirectAppends"]
 _QUERY = re.compile(rb"(?:lake=([A-Za-z0-9_.-]{1,200}))?")
 
 
+@dataclass(frozen=True, slots=True)
+class _Route:
+    """The route of appends as figures and traces call it, with what is before it."""
+
+    path: str
+
+
 class DirectAppends:
     """The ASGI application of ``POST …/tables/{table}/rows``."""
 
     def __init__(self, before: str) -> None:
         self._before = f"{before}/tables/"
-        self._route = SimpleNamespace(path=f"{before}/tables/{{table}}/rows")
+        self._route = _Route(f"{before}/tables/{{table}}/rows")
 
     def takes(self, scope: Scope) -> bool:
         """Return whether a request is an append of the plainest form; remember its table and lake."""
@@ -40,7 +47,7 @@ class DirectAppends:
         query = _QUERY.fullmatch(scope["query_string"])
         if not 0 < len(table) <= LONGEST_NAME or "/" in table or query is None:
             return False
-        scope["route"] = self._route  # what figures and traces call it, as they call the route of FastAPI
+        scope["route"] = self._route
         scope["append"] = part_of(table), None if query[1] is None else query[1].decode()
         return True
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
 
 from quacklake.errors import ConfigError
-from quacklake.sql.safety import Safety
+
+if TYPE_CHECKING:
+    from quacklake.sql.safety import Safety
 
 __all__ = ["ServiceSettings", "is_loopback"]
 
@@ -119,6 +122,8 @@ class ServiceSettings:
 
     def safety(self, *, read_only: bool) -> Safety:
         """Return the limits of a session for statements."""
+        from quacklake.sql.safety import Safety  # takes longer than all that a service does before it listens
+
         return Safety.server(
             read_only=read_only,
             timeout=self.statement_seconds,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import signal
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -12,14 +14,15 @@ from quacklake.cli.options import option
 from quacklake.errors import ConfigError, MissingExtraError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import socket
+    from collections.abc import Iterator
 
     from fastapi import FastAPI
 
     from quacklake.service.appends import GroupCommits
     from quacklake.service.flight import FlightService
     from quacklake.service.identity import Gate, Role
-    from quacklake.service.serving import Tls
+    from quacklake.service.listening import Tls
     from quacklake.service.settings import ServiceSettings
     from quacklake.service.web_tokens import WebTokens
 
@@ -61,8 +64,7 @@ def serve(
     from contextlib import ExitStack
 
     from quacklake.config import parse_duration, parse_size
-    from quacklake.service import serving
-    from quacklake.service.appends import GroupCommits
+    from quacklake.service import listening
     from quacklake.service.identity import Role
     from quacklake.service.settings import ServiceSettings
 
@@ -71,7 +73,7 @@ def serve(
     known = _tokens(tokens)
     web = _web_tokens(oidc_issuer, oidc_audience, oidc_keys)
     _check_doors(users=users, others=bool(known) or anonymous is not None, web=web is not None)
-    serving.check_place(host, authenticated=anonymous is None)
+    listening.check_place(host, authenticated=anonymous is None)
     tls = _tls(tls_certificate, tls_key)
     settings = ServiceSettings(
         host=host,
@@ -84,17 +86,20 @@ def serve(
     )
     made = None
     if not known and anonymous is None and not users:
-        made = serving.new_token()
+        made = listening.new_token()
         known = {made: Role.ADMIN}
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="quacklake-demo-"))) if demo else None
+        taken = stack.enter_context(listening.listen(settings))
+        url = listening.url_of(taken, settings, tls)
+        is_early = demo and not users and flight is None and tls is None
+        if is_early:  # nothing is left that can be wrong: requests wait until all is loaded
+            stack.enter_context(_ended_by_signals())
+            _tell(context, settings, url, None, made)
         role = None if anonymous is None else Role[anonymous.upper()]
         gate = _gate(context, folder, None if users else known, role, web)
         stack.callback(gate.close)
-        commits = GroupCommits(settings)
-        beside = None if flight is None else _flight(gate, host, flight, tls, commits)
-        app = _app(gate, settings, beside, commits)
-        serving.serve(app, settings, _told(context, settings, gate, beside, made), tls=tls)
+        _run(context, settings, gate, taken, url, None if flight is None else (host, flight), tls, made, is_early)
 
 
 def _check_doors(*, users: bool, others: bool, web: bool) -> None:
@@ -105,14 +110,31 @@ def _check_doors(*, users: bool, others: bool, web: bool) -> None:
         raise ConfigError("tokens of a provider are for --users", hint="the lake says what each user may do")
 
 
+_PACKAGES = ("argon2", "fastapi", "fastavro", "httptools", "prometheus_client", "uvicorn", "zstandard")
+
+
 def _check_installed() -> None:
-    """Raise ``MissingExtraError`` when a package of the service is missing, before anything is begun."""
+    """Raise ``MissingExtraError`` when a package of the service is missing, before anything is begun or loaded."""
+    from importlib.util import find_spec
+
+    missing = next((name for name in _PACKAGES if find_spec(name) is None), None)
+    if missing is not None:
+        raise MissingExtraError(f"the service needs the package {missing}", hint="pip install 'quacklake[service]'")
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Let SIGTERM and Ctrl-C end a block as they end a service; for what is done before there is one."""
+
+    def end(*_: object) -> None:
+        raise SystemExit(0)
+
+    before = {each: signal.signal(each, end) for each in (signal.SIGINT, signal.SIGTERM)}
     try:
-        from quacklake.service import iceberg, serving  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(
-            f"the service needs the package {error.name}", hint="pip install 'quacklake[service]'"
-        ) from None
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 def _app(gate: Gate, settings: ServiceSettings, beside: FlightService | None, commits: GroupCommits) -> FastAPI:
@@ -128,35 +150,54 @@ def _app(gate: Gate, settings: ServiceSettings, beside: FlightService | None, co
     return create_app(gate, settings, more=[router], at_end=at_end, tracing=configured(), commits=commits)
 
 
-def _told(
-    context: Context, settings: ServiceSettings, gate: Gate, beside: FlightService | None, token: str | None
-) -> Callable[[str], None]:
-    """Return a function that prints where the service is, once it is there, and lets the lake of the demo be made."""
+def _run(
+    context: Context,
+    settings: ServiceSettings,
+    gate: Gate,
+    taken: socket.socket,
+    url: str,
+    flight: tuple[str, int] | None,
+    tls: Tls | None,
+    token: str | None,
+    is_told: bool,
+) -> None:
+    """Serve until the end. Say where the service is, unless that was told, and let the lake of the demo be made."""
+    from quacklake.service.appends import GroupCommits
     from quacklake.service.demo import DemoGate
+    from quacklake.service.serving import serve as serve_until_the_end
 
-    def ready(url: str) -> None:
-        facts = {"url": url, "iceberg": f"{url}/iceberg"}
-        lines = [f"Quacklake serves {url}", f"Iceberg catalog: {url}/iceberg"]
-        if beside is not None:
-            facts["flight"] = beside.location
-            lines.append(f"Flight SQL: {beside.location}")
-        if settings.web:
-            # a fragment is not sent: no log of a proxy will have the token
-            facts["dashboard"] = f"{url}/ui/" if token is None else f"{url}/ui/#token={token}"
-            lines.append(f"Dashboard: {facts['dashboard']}")
-        if token is not None:
-            facts["token"] = token
-            lines.append(f"Token: {token}")
-        context.output.result("\n".join(lines), facts)
-        sys.stdout.flush()
+    commits = GroupCommits(settings)
+    beside = None if flight is None else _flight(gate, *flight, tls, commits)
+
+    def ready() -> None:
+        if not is_told:
+            _tell(context, settings, url, None if beside is None else beside.location, token)
         if isinstance(gate, DemoGate):
             gate.begin()
 
-    return ready
+    serve_until_the_end(_app(gate, settings, beside, commits), settings, taken, ready, tls=tls)
+
+
+def _tell(context: Context, settings: ServiceSettings, url: str, flight: str | None, token: str | None) -> None:
+    """Print where the service is, and the token that was made."""
+    facts = {"url": url, "iceberg": f"{url}/iceberg"}
+    lines = [f"Quacklake serves {url}", f"Iceberg catalog: {url}/iceberg"]
+    if flight is not None:
+        facts["flight"] = flight
+        lines.append(f"Flight SQL: {flight}")
+    if settings.web:
+        # a fragment is not sent: no log of a proxy will have the token
+        facts["dashboard"] = f"{url}/ui/" if token is None else f"{url}/ui/#token={token}"
+        lines.append(f"Dashboard: {facts['dashboard']}")
+    if token is not None:
+        facts["token"] = token
+        lines.append(f"Token: {token}")
+    context.output.result("\n".join(lines), facts)
+    sys.stdout.flush()
 
 
 def _tls(certificate: str | None, key: str | None) -> Tls | None:
-    from quacklake.service.serving import Tls
+    from quacklake.service.listening import Tls
 
     if certificate is None and key is None:
         return None
@@ -204,7 +245,7 @@ def _flight(gate: Gate, host: str, port: int, tls: Tls | None, commits: GroupCom
 
 
 def _tokens(file: str | None) -> dict[str, Role]:
-    from quacklake.service.serving import roles_of
+    from quacklake.service.listening import roles_of
 
     if file is None:
         return {}
@@ -212,7 +253,7 @@ def _tokens(file: str | None) -> dict[str, Role]:
         lines = Path(file).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read {file}: {getattr(error, 'strerror', None) or error}") from None
-    found: dict[str, Role] = roles_of(lines)
+    found = roles_of(lines)
     if not found:
         raise ConfigError(f"{file} has no tokens", hint="write lines such as: reader ql_…")
     return found
