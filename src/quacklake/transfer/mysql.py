@@ -96,7 +96,7 @@ class MySQLSource:
                 password=unquote(parts.password or ""),
                 database=self._database,
                 charset="utf8mb4",
-                conv=encoders,  # every value of a row is a text
+                conv={**encoders},  # every value of a row is a text
             )
         except pymysql.Error as error:
             raise ConnectorUnavailableError(f"the MySQL server cannot be reached: {_said(error)}") from None
