@@ -52,7 +52,7 @@ _NAMED = ("table_name", "view_name", "function_name", "name")
 _NAMED_TAGS = (("ducklake_view_column_tag", "view_id"),)
 """Tags of columns that have no id, which version 1.1 of the format has."""
 _SHOWN = {"tables": "SHOW TABLES", "__show_tables_expanded": "SHOW ALL TABLES"}
-"""What a SHOW inside of a query asks, by the name that DuckDB gives it."""
+"""The statements for a SHOW inside of a query, by the name that DuckDB gives it."""
 
 
 def relation(session: Session, names: Sequence[str]) -> pa.Table | None:

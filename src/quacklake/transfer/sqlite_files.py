@@ -37,7 +37,7 @@ _TYPES: Mapping[str, str] = {
     "json": "JSON",
     "uuid": "UUID",
 }
-"""What columns become by the types that they declare. Others become what all of their values are."""
+"""The types of columns by those that they declare. Others become what all of their values are."""
 _STORED: Mapping[str, tuple[str, ...]] = {
     "BIGINT": _WHOLE, "BOOLEAN": _WHOLE, "DOUBLE": _NUMBERS, "DECIMAL": (*_NUMBERS, "text"), "BLOB": ("blob",),
 }  # fmt: skip
