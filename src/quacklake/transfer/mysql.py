@@ -75,6 +75,8 @@ _CONSTRAINTS = """
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 _TEXT = re.compile(r"'((?:[^'\\]|''|\\['\\])*)'")
 _MARIADB = "mariadb"
+_CONVERSIONS: Any = encoders
+"""The conversions of parameters alone: every value of a row stays a text."""
 
 
 class MySQLSource:
@@ -96,7 +98,7 @@ class MySQLSource:
                 password=unquote(parts.password or ""),
                 database=self._database,
                 charset="utf8mb4",
-                conv={**encoders},  # every value of a row is a text
+                conv=_CONVERSIONS,
             )
         except pymysql.Error as error:
             raise ConnectorUnavailableError(f"the MySQL server cannot be reached: {_said(error)}") from None
