@@ -1,4 +1,4 @@
-"""What SHOW gives, as a part of a query, and comments on columns of views in listings."""
+"""SHOW as a part of a query, and comments on columns of views in listings."""
 
 from __future__ import annotations
 

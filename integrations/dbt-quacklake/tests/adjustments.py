@@ -18,6 +18,7 @@ from dbt.tests.adapter.utils import fixture_get_intervals_between as intervals
 from dbt.tests.util import check_relations_equal, check_table_does_exist, get_relation_columns, run_dbt
 from dbt_common.contracts.metadata import CatalogTable, ColumnMetadata, StatsItem, TableMetadata
 
+import quacklake
 from tests.targets import USERS, target
 
 Namespace = dict[str, Any]
@@ -33,6 +34,20 @@ def _fixed(value: Any) -> Any:
 @pytest.fixture(scope="class")
 def _target(self: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return target(tmp_path_factory)
+
+
+@pytest.fixture(scope="class")
+def _next_target(self: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Return a lake of version 1.1 of the format, in which columns of views have comments."""
+    made = target(tmp_path_factory)
+    quacklake.connect(made["lake"], made["data_path"], format_version="1.1").close()
+    return made
+
+
+@pytest.fixture(scope="class")
+def _new_folder(self: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a path for data that the class creates and removes: its own would be ``tests/data`` of this package."""
+    return tmp_path_factory.mktemp("seeds") / "data"
 
 
 # -- contracts ---------------------------------------------------------------------------------------------------------
@@ -301,9 +316,11 @@ ADJUSTED: dict[str, Namespace] = {
     "sample_mode.test_sample_mode.BaseSampleModeTest": {
         "input_model_sql": _fixed(sample_fixtures.input_model_sql.replace("-0'", "'"))
     },
+    "persist_docs.test_persist_docs.BasePersistDocs": {"dbt_profile_target": _next_target},
     "simple_copy.test_copy_uppercase.BaseSimpleCopyUppercase": {"dbt_profile_target": _target},
     "simple_seed.test_seed.BaseBasicSeedTests": {"_check_relation_end_state": _view_stays},
     "simple_seed.test_seed.BaseSeedConfigFullRefreshOn": {"_check_relation_end_state": _view_stays},
+    "simple_seed.test_seed.BaseSeedSpecificFormats": {"test_data_dir": _new_folder},
     "simple_seed.test_seed.BaseSimpleSeedWithBOM": {"setUp": _with_mark},
     "simple_seed.test_seed_type_override.BaseSimpleSeedColumnOverride": {"models": _fixed({"schema.yml": _SEED_TYPES})},
     "utils.data_types.test_type_int.BaseTypeInt": {"test_check_types_assert_match": _columns_of_integers},

@@ -25,7 +25,6 @@ LEFT_OUT: dict[str, str] = {
     "empty.test_empty.BaseTestEmptySeedFlag": _NEWER,
     "functions": _FUNCTIONS,
     "materialized_view.changes": _INDEXES,
-    "persist_docs.test_persist_docs.BasePersistDocs": "comments on columns of views are not in information_schema",
     "python_model": _PYTHON,
     "simple_snapshot.test_various_configs.BaseSnapshotDbtValidToCurrent": _ORDER,
     "utils.base_array_utils": _BASE,

@@ -90,6 +90,45 @@ def test_merges_are_what_a_dictionary_says(pipeline: dlt.Pipeline, url: str, str
     assert _rows(url, "SELECT count(*) FROM shop.items__parts") == [(len(model),)]
 
 
+def test_an_insert_only_merge_never_changes_a_row_that_is_there(pipeline: dlt.Pipeline, url: str) -> None:
+    chance, model = random.Random("insert-only"), dict[int, str]()
+    for _ in range(3):
+        batch = [{"id": key, "name": f"n{chance.random()}"} for key in chance.sample(range(12), chance.randrange(1, 8))]
+        pipeline.run(
+            batch,
+            table_name="items",
+            write_disposition={"disposition": "merge", "strategy": "insert-only"},  # type: ignore[misc]
+            primary_key="id",
+        )
+        for row in batch:
+            model.setdefault(row["id"], row["name"])
+        assert _rows(url, "SELECT id, name FROM shop.items ORDER BY id") == sorted(model.items())
+
+
+def test_scd2_keeps_every_state_of_a_row_with_its_time(pipeline: dlt.Pipeline, url: str) -> None:
+    chance, states = random.Random("scd2"), list[dict[int, str]]()
+    for _ in range(4):
+        state = {key: chance.choice("ab") for key in chance.sample(range(8), chance.randrange(1, 8))}
+        pipeline.run(
+            [{"id": key, "name": name} for key, name in state.items()],
+            table_name="items",
+            write_disposition={"disposition": "merge", "strategy": "scd2"},  # type: ignore[misc]
+        )
+        states.append(state)
+        now = _rows(url, "SELECT id, name FROM shop.items WHERE _dlt_valid_to IS NULL ORDER BY id")
+        assert now == sorted(state.items())
+    runs = _rows(url, "SELECT to_timestamp(load_id::DOUBLE) FROM shop._dlt_loads ORDER BY 1")
+    assert len(runs) == len(states)
+    for (run,), state in zip(runs, states, strict=True):
+        at = f"TIMESTAMPTZ '{run}'"
+        found = _rows(
+            url,
+            f"SELECT id, name FROM shop.items WHERE _dlt_valid_from <= {at} AND coalesce(_dlt_valid_to > {at}, true)"
+            " ORDER BY id",
+        )
+        assert found == sorted(state.items())
+
+
 def test_replaced_rows_change_in_one_commit(pipeline: dlt.Pipeline, url: str) -> None:
     for generation in range(3):
         rows = [{"generation": generation, "id": number} for number in range(5)]

@@ -241,11 +241,12 @@ class Lake(LakeWriter):
     def import_from(self, source: str, table: str | None = None, **options: Unpack[ImportOptions]) -> ImportReport:
         """Copy all tables of a source into new tables, and report what was taken over and what was not.
 
-        ``source`` is ``"parquet:FOLDER"`` (or ``csv:``, ``json:``), ``"duckdb:FILE"``, ``"delta:PLACE"``,
-        ``"iceberg:PLACE"`` or ``"postgresql://…"``. ``table`` names the table where the source is one; ``schema`` puts
-        all tables into one schema. ``include`` and ``exclude`` are patterns such as ``"shop.*"``. ``in_place``
-        registers Parquet files, Delta and Iceberg tables without copying them. ``map_types`` says which type values of
-        a type that a lake lacks get. ``options`` are those of the connector, such as ``version``.
+        ``source`` is ``"parquet:FOLDER"`` (or ``csv:``, ``json:``), ``"duckdb:FILE"``, ``"sqlite:FILE"``,
+        ``"delta:PLACE"``, ``"iceberg:PLACE"``, ``"postgresql://…"`` or ``"mysql://…"``. ``table`` names the table where
+        the source is one; ``schema`` puts all tables into one schema. ``include`` and ``exclude`` are patterns such as
+        ``"shop.*"``. ``in_place`` registers Parquet files, Delta and Iceberg tables without copying them. ``map_types``
+        says which type values of a type that a lake lacks get. ``options`` are those of the connector, such as
+        ``version``.
 
         An import that was interrupted goes on where it was: call it again. Raises ``AlreadyExistsError`` for a table
         that another one has made, before anything is written.

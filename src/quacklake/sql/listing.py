@@ -51,8 +51,8 @@ _NAMED = ("table_name", "view_name", "function_name", "name")
 
 _NAMED_TAGS = (("ducklake_view_column_tag", "view_id"),)
 """Tags of columns that have no id, which version 1.1 of the format has."""
-_SHOWN = {"tables": "SHOW TABLES", "__show_tables_expanded": "SHOW ALL TABLES"}
-"""What a SHOW inside of a query asks, by the name that DuckDB gives it."""
+_SHOWN = {'"tables"': "SHOW TABLES", "__show_tables_expanded": "SHOW ALL TABLES"}
+"""The statements for a SHOW inside of a query, by the name that DuckDB gives it."""
 
 
 def relation(session: Session, names: Sequence[str]) -> pa.Table | None:
@@ -179,18 +179,18 @@ def shown_inside(session: Session, node: Node) -> pa.Table | None:
     """Return the rows of a SHOW inside of a query; None for one that DuckDB answers itself, such as of a table."""
     if not session.attachments.lakes:
         return None
-    name, asked = str(node.get("table_name", "")).strip('"'), None
+    asked = _SHOWN.get(str(node.get("table_name", "")))
     inside = (node.get("query") or {}).get("from_table") or {}
     if node.get("show_type") == "SHOW_FROM":
         place = [node[key] for key in ("catalog_name", "schema_name") if node.get(key)]
         asked = f"SHOW TABLES FROM {'.'.join(map(quote, place))}"
-    elif name in _SHOWN:
-        asked = _SHOWN[name]
-    elif (
-        inside.get("type") == "BASE_TABLE" and not inside.get("schema_name") and fold(inside["table_name"]) == "grants"
-    ):
-        # a table of that name is described
-        asked = None if session.names.relation([inside["table_name"]]) is not None else "SHOW GRANTS"
+    elif inside.get("type") == "BASE_TABLE" or node.get("show_type") == "SHOW":  # the latter in 2.x
+        named = inside or node
+        names = [named[key] for key in ("catalog_name", "schema_name", "table_name") if named.get(key)]
+        if session.names.relation(names) is not None:
+            asked = None if inside else f"SHOW {'.'.join(map(quote, names))}"
+        elif [fold(each) for each in names] == ["grants"]:
+            asked = "SHOW GRANTS"
     if asked is None:
         return None
     from quacklake.sql import statements

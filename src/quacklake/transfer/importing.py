@@ -36,7 +36,7 @@ from quacklake.operations.reference import DEFAULT_SCHEMA, TableRef
 from quacklake.progress import Progress, silent
 from quacklake.transaction import Transaction
 from quacklake.transfer.places import check_source
-from quacklake.transfer.sources import FORMATS, kind_of, open_source
+from quacklake.transfer.sources import FORMATS, SERVERS, kind_of, open_source
 from quacklake.transfer.tables import Selection, SourceTable
 from quacklake.transfer.views import import_views
 
@@ -69,7 +69,7 @@ def import_from(
     if named is not None and schema is not None:
         raise InputError("an import takes the name of a table or of a schema, not both", hint='write "schema.table"')
     kind, place = kind_of(source, "source")
-    if kind != "postgresql":
+    if kind not in SERVERS.values():
         check_source(handle.context, place)
     if in_place and kind in FORMATS:
         from quacklake.transfer.formats import adopt_in_place

@@ -12,9 +12,13 @@ from quacklake.transfer.tables import ImportSource
 
 FOLDERS = ("parquet", "csv", "json")
 FORMATS = ("delta", "iceberg")
-DATABASES = ("duckdb",)
-SERVERS = ("postgresql", "postgres")
-_HINT = 'write "parquet:FOLDER", "csv:FOLDER", "json:FOLDER", "duckdb:FILE", "delta:PLACE", "iceberg:PLACE" or "postgresql://…"'
+DATABASES = ("duckdb", "sqlite")
+SERVERS = {"postgresql": "postgresql", "postgres": "postgresql", "mysql": "mysql", "mariadb": "mysql"}
+"""Servers by the schemes of their URLs."""
+_HINT = (
+    'write "parquet:FOLDER", "csv:FOLDER", "json:FOLDER", "duckdb:FILE", "sqlite:FILE", "delta:PLACE", "iceberg:PLACE",'
+    ' "postgresql://…" or "mysql://…"'
+)
 
 
 def kind_of(address: str, what: str) -> tuple[str, str]:
@@ -24,7 +28,7 @@ def kind_of(address: str, what: str) -> tuple[str, str]:
     known = kind in (*FOLDERS, *FORMATS, *DATABASES, *SERVERS)
     if not colon or not known or not (place.strip() or kind == "iceberg"):
         raise InputError(f"{address.partition('@')[0]!r} is not the {what} of rows", hint=_HINT)
-    return ("postgresql", f"postgresql:{place}") if kind in SERVERS else (kind, place.strip())
+    return (SERVERS[kind], f"{SERVERS[kind]}:{place}") if kind in SERVERS else (kind, place.strip())
 
 
 def open_source(
@@ -53,6 +57,14 @@ def open_source(
             from quacklake.transfer.duckdb_files import DuckDBSource
 
             return DuckDBSource(place, map_types)
+        if kind == "sqlite":
+            from quacklake.transfer.sqlite_files import SQLiteSource
+
+            return SQLiteSource(place, map_types)
+        if kind == "mysql":
+            from quacklake.transfer.mysql import MySQLSource
+
+            return MySQLSource(place, map_types)
         if kind in FORMATS:
             from quacklake.transfer.formats import FormatSource
 

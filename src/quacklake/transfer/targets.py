@@ -93,6 +93,8 @@ def open_target(
 ) -> ExportTarget:
     """Return the target of an address. Raises ``InputError`` for one that is none, or an option that it lacks."""
     kind, place = kind_of(address, "target")
+    if kind in ("sqlite", "mysql"):
+        raise InputError(f"{kind} is a source of imports, not a target of exports", hint="export to Parquet or DuckDB")
     if kind == "duckdb":
         check_target(context, local(place))
     if partition_by and kind not in ("parquet", "csv", "json", *FORMATS):

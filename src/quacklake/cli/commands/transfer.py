@@ -18,8 +18,9 @@ from quacklake.errors import InputError
 if TYPE_CHECKING:
     from quacklake.lake.transfers import ExportReport, ImportReport, LeftOut
 
-_SOURCE = "parquet:FOLDER, csv:FOLDER, json:FOLDER, duckdb:FILE, delta:PLACE, iceberg:PLACE or postgresql://…"
-_TARGET = f"The tables, by default all, and last the target: a file for one table, or {_SOURCE}."
+_PLACES = "parquet:FOLDER, csv:FOLDER, json:FOLDER, duckdb:FILE, delta:PLACE, iceberg:PLACE"
+_SOURCE = f"{_PLACES}, sqlite:FILE, postgresql://… or mysql://…"
+_TARGET = f"The tables, by default all, and last the target: a file for one table, or {_PLACES} or postgresql://…."
 _ADDRESSES = ("parquet:", "csv:", "json:", "duckdb:", "delta:", "iceberg:", "postgresql:", "postgres:")
 _SHOWN = 20
 
