@@ -7,21 +7,19 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-import pendulum
 import pytest
 from airflow.models.connection import Connection
 from airflow.providers_manager import ProvidersManager
-from airflow.sdk import DAG, Asset
+from airflow.sdk import Asset
 from airflow_provider_quacklake import get_provider_info
 from airflow_provider_quacklake.assets import table_asset
 from airflow_provider_quacklake.hooks import QuacklakeHook
 from airflow_provider_quacklake.operators import QuacklakeMaintainOperator, QuacklakeSqlOperator
 
 import quacklake
-
-DAY = pendulum.datetime(2024, 1, 2, tz="UTC")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -136,14 +134,45 @@ def test_a_service_runs_statements_and_has_no_transactions(
 def test_values_of_templates_are_values_and_never_statements(lake: quacklake.Lake) -> None:
     lake.create_table("t", {"name": "VARCHAR"})
     hostile = "x'); DROP TABLE t; --"
-    with DAG("hostile", start_date=DAY):
-        insert = QuacklakeSqlOperator(task_id="a", sql="INSERT INTO t VALUES (?)", parameters=["{{ name }}"])
+    insert = QuacklakeSqlOperator(task_id="a", sql="INSERT INTO t VALUES (?)", parameters=["{{ name }}"])
     insert.render_template_fields({"name": hostile})  # type: ignore[typeddict-item]
-    with pytest.raises(KeyError):
-        insert.execute({})  # type: ignore[typeddict-item]
-    with quacklake.connect(lake.url) as opened, opened.transaction() as tx:
-        tx.sql(str(insert.sql), list(insert.parameters or []))
+    insert.execute(run_of("r"))
     assert lake.table("t").to_pylist() == [{"name": hostile}]
+
+
+def run_of(run: str, map_index: int = -1) -> Any:
+    """Return as much of a context as the operators use."""
+    return {"ti": SimpleNamespace(dag_id="d", task_id="t", run_id=run, map_index=map_index)}
+
+
+def test_a_run_commits_once_and_an_earlier_try_that_lives_on_never(
+    lake: quacklake.Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.create_table("t", {"id": "BIGINT"})
+    insert = QuacklakeSqlOperator(task_id="t", sql="INSERT INTO t VALUES (1)", once=True)
+    for run in (run_of("r"), run_of("r"), run_of("r", 0), run_of("r", 0), run_of("é" * 250), run_of("é" * 250)):
+        insert.execute(run)
+    assert lake.table("t").count() == 3
+    failing = QuacklakeSqlOperator(task_id="t", sql=["INSERT INTO t VALUES (2)", "SELECT * FROM missing"], once=True)
+    with pytest.raises(quacklake.QuacklakeError):
+        failing.execute(run_of("s"))
+    assert lake.table("t").count() == 3
+    insert.execute(run_of("s"))
+    assert lake.table("t").count() == 4
+
+    taken_over: list[int] = []
+    sql = quacklake.LakeTransaction.sql
+
+    def late(self: quacklake.LakeTransaction, *words: Any) -> Any:
+        if not taken_over:
+            taken_over.append(1)
+            insert.execute(run_of("u"))
+        return sql(self, *words)
+
+    monkeypatch.setattr(quacklake.LakeTransaction, "sql", late)
+    with pytest.raises(quacklake.errors.StreamError):
+        insert.execute(run_of("u"))
+    assert (taken_over, lake.table("t").count()) == ([1], 5)
 
 
 @pytest.mark.parametrize(

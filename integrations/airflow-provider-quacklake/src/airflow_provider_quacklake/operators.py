@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,8 @@ from airflow_provider_quacklake.hooks import QuacklakeHook
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+_LONGEST = 250
+"""The most characters of the text that ``lake.streams.list()`` shows for a mark."""
 Parameters = Sequence[Any] | Mapping[str, Any] | None
 
 
@@ -67,7 +70,9 @@ class QuacklakeSqlOperator(BaseOperator):
 
     def _run(self, lake: quacklake.Lake, texts: Sequence[str], context: Context) -> None:
         name = _name(context)
-        claim = lake.streams.claim(name, name) if self.once else None  # an earlier try can no longer commit
+        stream = f"airflow {hashlib.sha256(name.encode()).hexdigest()}"
+        # from here on, an earlier try that is still alive cannot commit
+        claim = lake.streams.claim(stream, name[:_LONGEST]) if self.once else None
         if claim is not None and claim.epoch >= 0:
             self.log.info("an earlier try has committed already: nothing is changed")
             return
@@ -75,7 +80,7 @@ class QuacklakeSqlOperator(BaseOperator):
             for text in texts:
                 tx.sql(text, self.parameters)  # type: ignore[arg-type]
             if claim is not None:
-                tx.mark(name, 0, claim.run)
+                tx.mark(stream, 0, claim.run)
 
 
 class QuacklakeMaintainOperator(BaseOperator):
