@@ -37,7 +37,7 @@ SEED ?=
 PYTEST = $(if $(SEED),QUACKLAKE_TEST_SEED=$(SEED)) $(PYTHON) -m pytest -n $(JOBS) --dist loadscope --durations 20 --durations-min 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-spark test-hudi test-jars test-dbt test-sqlalchemy test-dagster test-newest prove check web bench yardstick docs clean
+.PHONY: help setup demo test test-all test-spark test-hudi test-jars test-dbt test-sqlalchemy test-dagster test-airflow test-newest prove check web bench yardstick docs clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -74,7 +74,10 @@ test-sqlalchemy: setup ## Run SQLAlchemy's own suite for dialects, and print whi
 	$(PYTHON) -m tests.suites sqlalchemy
 
 test-dagster: setup .venv/dagster ## Install Dagster, and run the example for it; `make test` then runs it, too
-	$(PYTHON) -m pytest tests/schedulers $(ARGS)
+	$(PYTHON) -m pytest tests/schedulers/test_dagster.py $(ARGS)
+
+test-airflow: setup .venv/airflow ## Install Airflow, and run the tests of the provider for it; `make test` then runs them, too
+	$(PYTHON) -m pytest tests/schedulers/test_airflow.py $(ARGS)
 
 test-newest: setup ## Install the wheel with the newest of everything, and look at each part
 	$(PYTHON) -m tests.newest $(ARGS)
@@ -127,6 +130,11 @@ clean: ## Remove everything that can be made again
 
 .venv/dagster: integrations/dagster/constraints.txt | .venv/.stamp
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-warn-conflicts --upgrade --target $@ --constraint $< dagster
+	@touch $@
+
+.venv/airflow: integrations/airflow-provider-quacklake/constraints.txt | .venv/.stamp
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-warn-conflicts --upgrade --target $@ --constraint $< \
+		apache-airflow-core apache-airflow-providers-common-sql apache-airflow-providers-standard
 	@touch $@
 
 .venv/duckdb-%: | .venv/.stamp

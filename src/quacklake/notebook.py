@@ -8,18 +8,24 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from html import escape
 from typing import Any
 
 import pyarrow as pa
 
 from quacklake.errors import InputError, nearest
+from quacklake.format.names import uuid7
 from quacklake.operations.display import html_table
+from quacklake.progress import listen
 from quacklake.sql.words import split, words_of
 
 _LINE = re.compile(r"\s*(?:--lake\s+(?P<lake>\w+)\s*)?(?:(?P<name>[^\W\d]\w*)\s*<<\s*)?(?P<text>.*)", re.DOTALL)
 _SHOWN_ROWS = 100
+_SHOWN_ITEMS = 10
 _DELAY, _PERIOD = 1.0, 1.0
 """Seconds before a running statement says so, and between two signs of it."""
+_REFRESH = 0.2
+"""Seconds between two states of a bar."""
 
 
 def load_ipython_extension(shell: Any) -> None:
@@ -30,6 +36,11 @@ def load_ipython_extension(shell: Any) -> None:
     html.for_type(pa.Table, lambda rows: html_table(rows.slice(0, _SHOWN_ROWS), total=rows.num_rows))
     for module, name in _REPORTS:
         html.for_type_by_name(module, name, report_html)
+    if getattr(shell, "kernel", None) is not None:  # a terminal cannot change what it has shown
+        bar = ProgressBar(shell.display_pub.publish)
+        shell.events.register("pre_run_cell", bar.begin)
+        shell.events.register("post_run_cell", bar.end)
+        listen(bar)
 
 
 _REPORTS = (
@@ -37,6 +48,14 @@ _REPORTS = (
     ("quacklake.maintenance.cleanup", "CleanupReport"),
     ("quacklake.maintenance.expiry", "ExpiryReport"),
     ("quacklake.maintenance.lake_maintenance", "CheckpointReport"),
+    ("quacklake.maintenance.scheduler", "MaintenanceReport"),
+    ("quacklake.maintenance.backup.create", "BackupReport"),
+    ("quacklake.maintenance.backup.create", "PruneReport"),
+    ("quacklake.maintenance.verify.findings", "RepairReport"),
+    ("quacklake.maintenance.verify.findings", "VerifyReport"),
+    ("quacklake.lake.transfers", "ExportReport"),
+    ("quacklake.lake.transfers", "ImportReport"),
+    ("quacklake.pipelines.reports", "RunReport"),
     ("quacklake.operations.restoring", "UndoReport"),
     ("quacklake.operations.adopting", "AdoptReport"),
     ("quacklake.operations.statements", "MergeResult"),
@@ -45,9 +64,80 @@ _REPORTS = (
 
 
 def report_html(report: Any) -> str:
-    """Return the fields of a report as an HTML table."""
-    facts = [{"": field.name, "value": str(getattr(report, field.name))} for field in dataclasses.fields(report)]
-    return html_table(pa.Table.from_pylist(facts, pa.schema([("", pa.string()), ("value", pa.string())])))
+    """Return the fields of a report as an HTML table, with a line for each of the first things in a list."""
+    facts: list[tuple[str, str]] = []
+    for field in dataclasses.fields(report):
+        value = getattr(report, field.name)
+        if not isinstance(value, list | tuple):
+            facts.append((field.name, str(value)))
+            continue
+        facts.append((field.name, f"{len(value):,}"))
+        facts += [("", _line(each)) for each in value[:_SHOWN_ITEMS]]
+    rows = pa.table([pa.array(column, pa.string()) for column in zip(*facts, strict=True)], ["", "value"])
+    return html_table(rows, unit=None)
+
+
+def _line(thing: Any) -> str:
+    """Return a thing of a report as one line: the values that it has."""
+    if not dataclasses.is_dataclass(thing):
+        return str(thing)
+    values = [getattr(thing, field.name) for field in dataclasses.fields(thing)]
+    return ", ".join(str(value) for value in values if value is not None)
+
+
+class ProgressBar:
+    """Shows the progress of long work below the cell that runs, from its second second on, and removes it at the end.
+
+    It is HTML that is updated in its place, which every notebook can show. It may be told from any thread.
+    """
+
+    def __init__(self, publish: Callable[..., None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._publish = publish
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._begun = self._shown = clock()
+        self._id: str | None = None
+
+    def begin(self, *_: object) -> None:
+        """Start to count the seconds of a cell."""
+        with self._lock:
+            self._begun, self._id = self._clock(), None
+
+    def __call__(self, what: str, done: int, total: int | None) -> None:
+        """Show what is being worked on, at most a few times in a second."""
+        with self._lock:
+            now = self._clock()
+            if now - self._begun < _DELAY or (self._id is not None and now - self._shown < _REFRESH):
+                return
+            self._show(bar_html(what, done, total), f"{what}: {_amount(done, total)}")
+            self._shown = now
+
+    def end(self, *_: object) -> None:
+        """Remove the bar."""
+        with self._lock:
+            if self._id is not None:
+                self._show("", "")
+            self._id = None
+
+    def _show(self, html: str, text: str) -> None:
+        known, self._id = self._id is not None, self._id or uuid7().hex
+        transient = {"display_id": self._id}
+        self._publish({"text/html": html, "text/plain": text}, transient=transient, update=known)
+
+
+def bar_html(what: str, done: int, total: int | None) -> str:
+    """Return a bar as HTML.
+
+    >>> bar_html("files", 3, 4)
+    '<progress value="3" max="4" aria-label="files"></progress> files: 3 of 4'
+    """
+    label = escape(what)
+    filled = "" if not total else f' value="{min(done, total)}" max="{total}"'
+    return f'<progress{filled} aria-label="{label}"></progress> {label}: {_amount(done, total)}'
+
+
+def _amount(done: int, total: int | None) -> str:
+    return f"{done:,}" if total is None else f"{done:,} of {total:,}"
 
 
 def bound(text: str, variables: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -6,5 +6,15 @@ from collections.abc import Callable
 Progress = Callable[[str, int, int | None], None]
 
 
+_listeners: list[Progress] = []
+
+
+def listen(listener: Progress) -> None:
+    """Tell this function, and no other, of the work whose caller passes none: a notebook shows it."""
+    _listeners[:] = [listener]
+
+
 def silent(what: str, done: int, total: int | None) -> None:
-    """Tell nobody."""
+    """Tell nobody, unless there is a listener."""
+    for listener in _listeners:
+        listener(what, done, total)

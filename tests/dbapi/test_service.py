@@ -105,6 +105,11 @@ def test_values_are_those_of_a_connection_in_the_process(service: Served, connec
             assert given.fetchall() == wanted.fetchall(), value
     [(nan,)] = connection.execute("SELECT $x", {"x": math.nan}).fetchall()
     assert math.isnan(nan)
+    with dbapi.connect(service.lake) as local:
+        for each in (local, connection):
+            with pytest.raises(dbapi.ProgrammingError) as raised:
+                each.execute("SELECT ?", ["\ud800"])
+            assert raised.value.code == "input.sql"
     for wrong in (object(), {1, 2}):
         with pytest.raises(dbapi.ProgrammingError, match="cannot be sent"):
             connection.execute("SELECT ?", [wrong])

@@ -13,8 +13,8 @@ from tests.duckdbs import needs_extensions
 from tests.layout import plain_only
 
 EXAMPLES = sorted(path for path in (REPOSITORY / "examples").iterdir() if path.is_file())
-#: Those of Spark run in the session that its tests share.
-PLAIN = [path for path in EXAMPLES if not path.stem.startswith("spark")]
+#: Those of Spark run in the session that its tests share, and the notebook in tests/notebook.
+PLAIN = [path for path in EXAMPLES if path.suffix == ".py" and not path.stem.startswith("spark")]
 PRINTED = {
     "duckdb_interop": ("made by DuckDB, read by Quacklake: 1,000 rows", "(501, 1000)", "at snapshot 1: (1000,)"),
     "ducklake_example": ("at snapshot 2 there were 200", "200 rows, 21 columns"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 import threading
 from collections.abc import Iterator
@@ -13,9 +14,10 @@ import pyarrow as pa
 import pytest
 
 import quacklake
-from quacklake import notebook
+from quacklake import notebook, progress, telemetry
 from quacklake.errors import InputError, QuacklakeError
-from quacklake.notebook import bound, report_html
+from quacklake.maintenance.reports import CompactionReport
+from quacklake.notebook import ProgressBar, bar_html, bound, report_html
 from tests.docs.blocks import REPOSITORY, blocks
 
 nbformat = pytest.importorskip("nbformat", reason="needs nbclient and ipykernel")
@@ -190,10 +192,84 @@ def test_a_long_statement_gives_a_sign_of_life_and_takes_it_back(
     assert (told[0], told[-1]) == ("running for 0 s", "cleared False")
 
 
+def test_a_bar_shows_long_work_and_goes_with_its_cell() -> None:
+    now, told = 0.0, []
+
+    def publish(data: dict[str, str], *, transient: dict[str, str], update: bool) -> None:
+        told.append((data["text/plain"], transient["display_id"], update))
+        assert data["text/html"] == "" or "<b>" not in data["text/html"]
+
+    bar = ProgressBar(publish, lambda: now)
+    bar.begin()
+    bar("files", 1, 10)
+    bar.end()
+    assert told == []  # it was short
+    bar.begin()
+    for now in (0.5, 1.0, 1.1, 1.3):
+        bar("<b>files</b>", round(now * 10), 20)
+    now = 2.0
+    bar("rows", 5000, None)
+    bar.end()
+    bar.end()
+    assert [(text, update) for text, _, update in told] == [
+        ("<b>files</b>: 10 of 20", False),
+        ("<b>files</b>: 13 of 20", True),
+        ("rows: 5,000", True),
+        ("", True),
+    ]
+    assert len({id_ for _, id_, _ in told}) == 1
+
+
+@pytest.mark.parametrize(
+    ("done", "total", "wanted"),
+    [(0, 0, "<progress "), (3, 4, 'value="3" max="4"'), (5, 4, 'value="4" max="4"'), (7, None, "<progress aria")],
+)
+def test_a_bar_is_never_fuller_than_full(done: int, total: int | None, wanted: str) -> None:
+    html = bar_html('a"<b>', done, total)
+    assert wanted in html
+    assert 'aria-label="a&quot;&lt;b&gt;"' in html
+
+
+def test_work_tells_a_listener_unless_its_caller_listens(
+    lake: quacklake.Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "_listeners", [])
+    heard: list[str] = []
+    told: list[str] = []
+    progress.listen(lambda what, done, total: heard.append(what))
+    lake.verify(progress=lambda what, done, total: told.append(what))
+    assert told and not heard
+    lake.verify()
+    assert heard == told
+
+
+def test_reports_and_lakes_ask_the_catalog_a_few_questions(lake: quacklake.Lake, tmp_path: Path) -> None:
+    def shown(thing: Any) -> int:
+        before = telemetry.snapshot().counters.get("catalog.statements", 0)
+        assert thing._repr_html_()
+        return telemetry.snapshot().counters["catalog.statements"] - before
+
+    few = [shown(lake), shown(lake.table("t")), shown(lake.table("t").plan())]
+    for number in range(20):
+        lake.create_table(f"more{number}", [{"id": 1}])
+        lake.table("t").append(pa.table({"id": range(100), "name": ["x"] * 100}))
+    many = [shown(lake), shown(lake.table("t")), shown(lake.table("t").plan())]
+    assert [after <= before for before, after in zip(few, many, strict=True)] == [True] * 3
+    assert max(few) <= 12
+
+
+def test_a_report_lists_the_first_things_of_its_lists(lake: quacklake.Lake) -> None:
+    report = lake.verify()
+    assert "<td>findings</td><td>0</td>" in report_html(report)
+    pruned = CompactionReport("<t>", *[0] * (len(dataclasses.fields(CompactionReport)) - 1))
+    assert "&lt;t&gt;" in report_html(pruned)
+
+
 def test_the_cells_of_the_guide_run_in_a_notebook(tmp_path: Path) -> None:
     page = REPOSITORY / "docs/guides/notebooks.md"
     cells = [block.text for block in blocks(page) if block.language == "python"]
-    cells += ["%%sql rows <<\nSELECT id FROM events WHERE id >= {least}", "lake['events']", "lake.close()"]
+    cells += ["%%sql rows <<\nSELECT id FROM events WHERE id >= {least}", "lake['events']"]
+    cells += ["import quacklake.notebook\nquacklake.notebook._DELAY = 0", "lake.verify()", "lake.close()"]
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
     resources = {"metadata": {"path": str(tmp_path)}}
     nbclient.NotebookClient(book, timeout=120, kernel_name="python3", resources=resources).execute()
@@ -202,3 +278,6 @@ def test_the_cells_of_the_guide_run_in_a_notebook(tmp_path: Path) -> None:
     assert "[997, 998, 999]" in shown[2]
     assert shown[3] == "[]"
     assert "main.events: 1,000 rows, 1 file" in shown[4]
+    bar, report = book.cells[6].outputs
+    assert (bar.output_type, bar.data) == ("display_data", {"text/html": "", "text/plain": ""})
+    assert "<td>checks</td>" in report.data["text/html"]

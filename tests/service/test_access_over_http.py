@@ -7,8 +7,10 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
+import sqlalchemy as sa
 
 from quacklake import Lake
+from quacklake.format.names import quote
 from quacklake.service.access_gate import AccessGate
 from quacklake.service.app import create_app
 from quacklake.service.serving import BackgroundService
@@ -220,3 +222,29 @@ def test_a_revoked_grant_and_a_revoked_token_hold_for_the_next_request(
     again = clients["bob"].get(path, headers={"If-None-Match": answer.headers["etag"]})
     assert again.status_code == 404
     assert json.loads(again.text)["code"] == "not_found"
+
+
+@pytest.mark.parametrize("user", USERS)
+def test_sqlalchemy_shows_users_what_they_may_see(clients: dict[str, httpx.Client], lake: Lake, user: str) -> None:
+    token = clients[user].headers["authorization"].removeprefix("Bearer ")
+    url = str(clients[user].base_url).replace("http://", f"quacklake+http://{token}@")
+    engine = sa.create_engine(url)
+    try:
+        inspector = sa.inspect(engine)
+        shown: list[object] = [inspector.get_schema_names()]
+        for schema in inspector.get_schema_names():
+            shown += [inspector.get_multi_columns(schema), inspector.get_multi_table_comment(schema)]
+            for view in inspector.get_view_names(schema):
+                shown.append(inspector.get_view_definition(view, schema))
+            for name in inspector.get_table_names(schema):
+                shown.append(inspector.get_pk_constraint(name, schema))
+                with engine.connect() as connection:
+                    rows = connection.execute(
+                        sa.select(sa.Table(name, sa.MetaData(schema), autoload_with=engine))
+                    ).all()
+                query = f"FROM {quote(schema)}.{quote(name)}"
+                assert sorted(map(repr, rows)) == sorted(map(repr, lake.as_principal(user).sql(query).fetchall()))
+                shown.append(rows)
+        assert not any(mark in repr(shown) for mark in MARKS)
+    finally:
+        engine.dispose()

@@ -98,12 +98,17 @@ def print_table(
 def text_table(rows: pa.Table, *, total: int | None = None) -> str:
     """Return rows as a text table."""
     output = io.StringIO()
-    print_table(rows, total=total, console=Console(file=output, width=120))
+    # in a notebook, a console would show the table itself instead of writing it
+    print_table(rows, total=total, console=Console(file=output, width=120, force_jupyter=False))
     return output.getvalue().rstrip("\n")
 
 
-def html_table(rows: pa.Table, *, total: int | None = None, unit: str = "row") -> str:
-    """Return rows as an HTML table, with everything escaped; ``unit`` is what one row is about."""
+def html_table(rows: pa.Table, *, total: int | None = None, unit: str | None = "row") -> str:
+    """Return rows as an HTML table, with everything escaped.
+
+    ``unit`` is what one row is about; None leaves their number out.
+    """
     head = "".join(f"<th>{html.escape(name)}</th>" for name in rows.column_names[:_MAX_COLUMNS])
     body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in _cells(rows))
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{_footer(rows, total, unit)}</p>"
+    count = "" if unit is None else f"<p>{_footer(rows, total, unit)}</p>"
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{count}"

@@ -50,6 +50,13 @@ def translated(roots: Sequence[str] = (), *, safe: bool = False) -> Iterator[Non
         raise translate(error, "run the statement") or error from error
     except RecursionError as error:
         raise SqlError("the statement is nested too deeply", hint="use fewer levels of subqueries") from error
+    except RuntimeError as error:
+        if "cast" not in str(error):
+            raise
+        # the bindings of DuckDB, about a text with half of a character
+        raise SqlError(
+            "a value of a parameter cannot be handed to DuckDB", hint="is it a text of whole characters?"
+        ) from error
     except UnicodeDecodeError as error:
         raise SqlError(message_of(error)) from error
     except UnicodeEncodeError as error:
