@@ -32,7 +32,7 @@ def find_browser() -> str | None:
 
 
 class Browser:
-    """Chromium with a page, or more in tabs. ``call`` speaks the DevTools protocol; the rest is what tests need of it."""
+    """Chromium with a page, or more in tabs. ``call`` speaks the DevTools protocol; the rest is what tests need."""
 
     def __init__(self, program: str, profile: Path) -> None:
         out_read, out_write = os.pipe()
