@@ -201,6 +201,7 @@ def test_transactions_come_back_after_the_service_and_show_what_came_meanwhile(
     url, now = f"sqlite:///{tmp_path}/lake.db", dt.datetime(2026, 11, 17, 12, tzinfo=dt.UTC)
     with quacklake.connect(url, tmp_path / "data", create=True) as lake:
         create_table(lake)
+        empty = lake.current_snapshot()
         add_block(lake, 0, now)
 
     def start(port: int) -> BackgroundService:
@@ -211,6 +212,10 @@ def test_transactions_come_back_after_the_service_and_show_what_came_meanwhile(
         page = Page(browser, address)
         page.enter("reader-token", "transactions")
         page.see(".live-note.on", "live")
+        page.wait("document.querySelector('.pager')?.dataset.total === '5'")
+        page.choose("select[name=at]", str(empty))
+        page.see(".empty", "There were no transactions yet.")
+        page.choose("select[name=at]", "")
         page.wait("document.querySelector('.pager')?.dataset.total === '5'")
     page.see(".live.lost", "Reconnecting")
     page.see(".live-note", "reconnecting")
