@@ -47,7 +47,7 @@ def run(bench: Bench, result: Result) -> None:
     program = find_browser()
     if program is None:
         raise Skip("a browser: `make setup` installs chromium-headless-shell where it can")
-    rows, readings, rounds = bench.pick((20_000, 20_000, 1), (1_000_000, 1_000_000, 5), (1_000_000, 10_000_000, 9))
+    rows, readings, rounds = bench.pick((20_000, 20_000, 1), (1_000_000, 1_000_000, 3), (1_000_000, 10_000_000, 9))
     with bench.directory() as directory:
         lake = quacklake.connect(f"sqlite:///{directory}/lake.db", directory / "data", create=True)
         with bench.step(f"writing {readings:,} readings"):

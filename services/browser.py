@@ -32,7 +32,7 @@ def find_browser() -> str | None:
 
 
 class Browser:
-    """Chromium with one page. ``call`` speaks the DevTools protocol; the other methods are what tests need of it."""
+    """Chromium with a page, or more in tabs. ``call`` speaks the DevTools protocol; the rest is what tests need."""
 
     def __init__(self, program: str, profile: Path) -> None:
         out_read, out_write = os.pipe()
@@ -60,10 +60,22 @@ class Browser:
         self._number = 0
         self.events: list[dict[str, Any]] = []
         self._session: str | None = None
+        self.tab()
+
+    def tab(self) -> tuple[str, str]:
+        """Open another tab, go to it, and return what ``switch`` takes."""
+        self._session = None
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.call(f"{domain}.enable")
+        return target, str(self._session)
+
+    def switch(self, tab: tuple[str, str]) -> None:
+        """Go to a tab that is open."""
+        self._session = None
+        self.call("Target.activateTarget", targetId=tab[0])
+        self._session = tab[1]
 
     def new_tab(self) -> str:
         """Open another tab of the same window, as if by hand, and return its name for ``show``."""

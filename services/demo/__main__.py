@@ -81,8 +81,8 @@ def whole(
     with World(folder, events, spark=missing is None, stays=stays, seconds=seconds, port=port) as world:
         for each in world.left_out:
             stage.say(f"Left out: {each}.")
-        stage.say(f"Dashboard of ekko, the blocks:   {world.address('ekko')}")
-        stage.say(f"Dashboard of noyo, the sensors:  {world.address('noyo')}")
+        stage.address("Dashboard of ekko, the blocks:  ", world.address("ekko"))
+        stage.address("Dashboard of noyo, the sensors: ", world.address("noyo"))
         stage.say(f"A simulator publishes {events:,} transactions of blocks to NATS, one in 5,000 of them broken.")
         _docks(stage, world)
         _kill(stage, world, events)
@@ -209,7 +209,7 @@ def _api(stage: Stage, world: World) -> None:
 
 def _stay(stage: Stage, world: World) -> None:
     stage.step("Stay: blocks keep coming, and the page Chaos breaks things. Ctrl-C ends it")
-    stage.say(world.address("ekko"))
+    stage.address("Dashboard:", world.address("ekko"))
     ended = threading.Event()
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, lambda *_: ended.set())

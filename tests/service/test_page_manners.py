@@ -15,11 +15,12 @@ from quacklake.lake import Lake
 from quacklake.pipelines.ekko import create_table
 from quacklake.service.app import create_app
 from quacklake.service.demo import demo_lake
-from quacklake.service.identity import TokenGate
+from quacklake.service.identity import Role, TokenGate
 from quacklake.service.samples import add_block
 from quacklake.service.serving import BackgroundService
 from quacklake.service.settings import ServiceSettings
-from services.browser import Browser
+from services.browser import Browser, find_browser
+from services.demo.world import TenantGate
 from tests.seeds import SEED
 from tests.service.pages import Page, clean, picture, shift, tabbed
 from tests.service.serving import TOKENS, Served, served
@@ -146,6 +147,51 @@ def test_the_slider_shows_any_snapshot_of_a_random_history_as_it_was(browser: Br
         browser.call("Page.navigate", url="about:blank")
 
 
+# -- tenants -----------------------------------------------------------------------------------------------------------
+
+
+def test_two_tenants_in_two_tabs_see_their_own_only(tmp_path: Path) -> None:
+    program = find_browser()
+    if program is None:
+        pytest.skip("no browser")
+    lakes = {
+        name: quacklake.connect(f"sqlite:///{tmp_path}/{name}.db", tmp_path / name, create=True)
+        for name in ("red", "blue")
+    }
+    for name, lake in lakes.items():
+        lake.sql(f"CREATE TABLE of_{name} AS SELECT '{name}' AS owner, range AS id FROM range(3)")
+    gate = TenantGate(
+        {name: TokenGate(lake, {f"{name}-token": Role.WRITER}, name=name) for name, lake in lakes.items()}
+    )
+    settings = ServiceSettings(port=0)
+    browser = Browser(program, tmp_path / "profile")
+    try:
+        with BackgroundService(create_app(gate, settings), settings) as url:
+            page, tabs = Page(browser, url), {name: browser.tab() for name in lakes}
+            for name, tab in tabs.items():
+                browser.switch(tab)
+                page.enter(f"{name}-token", "sql")
+                page.ask(f"SELECT owner, id FROM of_{name} ORDER BY id")
+                assert page.cells() == [[name, str(each)] for each in range(3)]
+                page.go("tables")
+                page.see(".tree li", f"of_{name}")
+            lakes["red"].sql("CREATE TABLE more AS SELECT 1 AS one")
+            for name, expected in (("red", ["more", "of_red"]), ("blue", ["of_blue"])):
+                browser.switch(tabs[name])
+                page.wait(f"document.querySelectorAll('.tree li').length === {len(expected)}")
+                assert sorted(page.texts(".tree li a span:not(.tag)")) == expected
+                assert page.run("sessionStorage.getItem('quacklake.token')") == f"{name}-token"
+                page.go("sql")
+                page.click(".past")
+                page.see("dialog")
+                other = "blue" if name == "red" else "red"
+                assert all(f"of_{other}" not in text for text in page.texts("dialog code")), "the browser is shared"
+                page.press("Escape")
+                page.gone("dialog")
+    finally:
+        browser.close()
+
+
 # -- coming back -------------------------------------------------------------------------------------------------------
 
 
@@ -155,6 +201,7 @@ def test_transactions_come_back_after_the_service_and_show_what_came_meanwhile(
     url, now = f"sqlite:///{tmp_path}/lake.db", dt.datetime(2026, 11, 17, 12, tzinfo=dt.UTC)
     with quacklake.connect(url, tmp_path / "data", create=True) as lake:
         create_table(lake)
+        empty = lake.current_snapshot()
         add_block(lake, 0, now)
 
     def start(port: int) -> BackgroundService:
@@ -165,6 +212,10 @@ def test_transactions_come_back_after_the_service_and_show_what_came_meanwhile(
         page = Page(browser, address)
         page.enter("reader-token", "transactions")
         page.see(".live-note.on", "live")
+        page.wait("document.querySelector('.pager')?.dataset.total === '5'")
+        page.choose("select[name=at]", str(empty))
+        page.see(".empty", "There were no transactions yet.")
+        page.choose("select[name=at]", "")
         page.wait("document.querySelector('.pager')?.dataset.total === '5'")
     page.see(".live.lost", "Reconnecting")
     page.see(".live-note", "reconnecting")

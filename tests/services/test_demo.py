@@ -6,6 +6,7 @@ import io
 import itertools
 import json
 import random
+import re
 import time
 from pathlib import Path
 
@@ -148,4 +149,6 @@ def test_the_story_ends_with_what_foreign_readers_count(tmp_path: Path) -> None:
     for sink in ("lake", "delta", "iceberg"):
         line = next(line for line in text.splitlines() if line.startswith(f"│ {sink} "))
         assert [cell.strip() for cell in line.split("│")[3:7]] == ["2000", "2000", "0", "0"], text
+    for tenant in ("ekko", "noyo"):
+        assert re.search(rf"http://127\.0\.0\.1:\d+/ui/#token=[\w-]{{30,}}&lake={tenant}\n", text), "in one line"
     assert "Left out: Spark" in text and "kill -9" in text and "readings in" in text

@@ -29,7 +29,7 @@ const PAGES: readonly { id: string; label: string; icon: IconName }[] = [
 const SQL: LazyPage = { id: "sql", label: "SQL", icon: "sql", load: async () => (await import("./sql.tsx")).SqlPage };
 
 /** A demo has a page to break it. */
-const CHAOS = { id: "chaos", label: "Chaos", icon: "jobs" } as const;
+const CHAOS = { id: "chaos", label: "Chaos", icon: "warning" } as const;
 
 /** Take a token, and the lake that it is to open, from the address, where `quacklake serve` prints it, and out of sight. */
 function takeToken(): void {

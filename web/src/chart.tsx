@@ -9,6 +9,7 @@ import { count } from "./format.ts";
 import { shown, type GridRows } from "./grid.tsx";
 import type { Row } from "./rows.ts";
 import { THEME } from "./theme.ts";
+import { MOMENT, TICKS } from "./ticks.ts";
 import { Empty } from "./ui.tsx";
 
 /** More rows than this say no more in a chart. */
@@ -127,7 +128,7 @@ function drawn(rows: GridRows, choice: Choice): { options: Omit<uPlot.Options, "
     : axis;
   const range = choice.kind === "bar" && !time ? { range: (_plot: uPlot, low: number, high: number): [number, number] => [low - 0.6, high + 0.6] } : {};
   return {
-    options: { scales: { x: { time, ...range }, y: choice.kind === "bar" ? { range: (_plot, low, high) => [Math.min(0, low), Math.max(0, high * 1.05)] } : {} }, axes: [below, { ...axis, size: 70 }], series: [{ label: choice.x ?? "row", ...(named ? { value: (_plot: uPlot, at: number | null) => (at === null ? "–" : (labels[at] ?? "")) } : {}) }, ...series] },
+    options: { scales: { x: { time, ...range }, y: choice.kind === "bar" ? { range: (_plot, low, high) => [Math.min(0, low), Math.max(0, high * 1.05)] } : {} }, axes: [time ? { ...below, values: TICKS } : below, { ...axis, size: 70 }], series: [{ label: choice.x ?? "row", ...(time ? { value: MOMENT } : {}), ...(named ? { value: (_plot: uPlot, at: number | null) => (at === null ? "–" : (labels[at] ?? "")) } : {}) }, ...series] },
     data: [found.x, ...found.y] as uPlot.AlignedData,
     order: found.order,
   };

@@ -61,6 +61,7 @@ export function OverviewPage() {
               {care.data && <CareList care={care.data} />}
             </Card>
           )}
+          <Lags />
         </div>
         <div>
           {care.data !== null && (
@@ -72,7 +73,6 @@ export function OverviewPage() {
           <Card title="Latest snapshots" aside={<a href={routeTo(["snapshots"])}>All snapshots</a>}>
             {snapshots.data ? <SnapshotList snapshots={list.slice(0, 5)} /> : !snapshots.error && <Waiting lines={5} />}
           </Card>
-          <Lags />
         </div>
       </div>
       {work && <JobDialog work={work} close={() => setWork(null)} done={() => (care.again(), snapshots.again())} />}

@@ -13,6 +13,7 @@ import { routeTo, type Route } from "./route.ts";
 import { around, lengthOf, listOf, panned, spanOf, WIDTHS, within, zoomed, type Span } from "./span.ts";
 import { THEME } from "./theme.ts";
 import type { TableFacts } from "./types.ts";
+import { MOMENT, TICKS } from "./ticks.ts";
 import { Failure, Waiting } from "./ui.tsx";
 
 interface Line {
@@ -244,7 +245,7 @@ function Panel({ name, drawn, span, notes, move }: { name: string; drawn: readon
   useEffect(() => {
     const element = frame.current!;
     const axis = { stroke: colour("--dim"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line"), width: 1 }, font: "12px system-ui" };
-    const series: uPlot.Series[] = [{ label: "time" }];
+    const series: uPlot.Series[] = [{ label: "time", value: MOMENT }];
     const between: uPlot.Band[] = [];
     drawn.forEach((part, index) => {
       const stroke = colour(COLOURS[index % COLOURS.length]!);
@@ -260,7 +261,7 @@ function Panel({ name, drawn, span, notes, move }: { name: string; drawn: readon
         ...size(),
         tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
         scales: { x: { time: true, range: () => [now.current.span.from / 1000, now.current.span.to / 1000] } },
-        axes: [axis, { ...axis, size: 60 }],
+        axes: [{ ...axis, values: TICKS }, { ...axis, size: 60 }],
         series,
         bands: between,
         cursor: { sync: { key: "series" }, drag: { x: true, y: false, setScale: false }, bind: { dblclick: () => () => (now.current.move({ from: -8e15, to: 8e15 }), null) } },

@@ -140,7 +140,7 @@ function List({ route }: { route: Route }) {
             <Export filter={filter} />
           </div>
         )}
-        {found.data && !found.data.transactions.length && <Empty title="No transaction is like this.">Change the filters, or search for another hash or address.</Empty>}
+        {found.data && !found.data.transactions.length && <Nothing filter={filter} />}
         {!!found.data?.transactions.length && <Rows rows={found.data.transactions} choose={setChosen} wallet={(wallet) => change({ wallet })} />}
         {found.data && (
           <nav class="pager" aria-label="Pages of transactions">
@@ -170,6 +170,13 @@ function List({ route }: { route: Route }) {
       </div>
     </>
   );
+}
+
+function Nothing({ filter }: { filter: Filter }) {
+  const asks = filter.kind !== "all" || [filter.network, filter.search, filter.wallet, filter.from, filter.to].some((each) => each !== "");
+  if (asks || filter.page > 0) return <Empty title="No transaction is like this.">Change the filters, or search for another hash or address.</Empty>;
+  if (filter.at !== null) return <Empty title="There were no transactions yet.">Choose a later snapshot.</Empty>;
+  return <Empty title="There are no transactions yet.">They show here as they come.</Empty>;
 }
 
 /** A field that searches once typing has paused. */

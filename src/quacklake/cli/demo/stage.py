@@ -48,6 +48,10 @@ class Stage:
         """Print a sentence or two."""
         self.console.print(Text(text), width=self._width)
 
+    def address(self, text: str, url: str) -> None:
+        """Print an address in one line, however long it is, so that it can be opened."""
+        self.console.print(Text(text), Text(url, style="cyan"), soft_wrap=True)
+
     def call(self, code: str) -> None:
         """Print the call that the demo makes now."""
         self.console.print(Text(f"  >>> {code}", style="green"), soft_wrap=True)
