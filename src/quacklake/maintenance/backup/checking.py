@@ -21,7 +21,7 @@ _PAGE = 256
 
 @dataclass(frozen=True, slots=True)
 class BackupCheck:
-    """What a restore of a backup would bring; ``ok`` when all of it is there and as it was.
+    """The contents of a backup that a restore would bring; ``ok`` when all of it is there and as it was.
 
     ``missing`` files were gone before the backup was made, so that it cannot have them.
     """
