@@ -28,6 +28,7 @@ from quacklake.service.app import create_app
 from quacklake.service.demo import demo_lake
 from quacklake.service.identity import Role, TokenGate
 from quacklake.service.serving import BackgroundService
+from quacklake.service.settings import ServiceSettings
 from tests.docs.blocks import REPOSITORY
 
 __all__ = ["EXAMPLES", "PAGE", "Example", "made_page", "page", "running"]
@@ -118,6 +119,7 @@ EXAMPLES = (
     Example("metrics", "/metrics"),
     _api("list_lakes", "/lakes"),
     _api("care", "/care"),
+    _api("list_options", "/options"),
     _api("describe_lake", "/lake"),
     _api("list_schemas", "/schemas"),
     _api("list_tables", "/tables?schema=main"),
@@ -192,6 +194,9 @@ EXAMPLES = (
     _api("describe_job", "/jobs/{job}"),
     _api("refresh_materialized_view", "/materialized-views/sold/refresh", keeps={"job": "id"}),
     _api("verify_materialized_view", "/materialized-views/sold/verify", keeps={"job": "id"}),
+    _api("make_backup", "/backups", keeps={"job": "id"}),
+    _api("list_backups", "/backups", keeps={"backup": "backups.0.id"}),
+    _api("verify_backup", "/backups/{backup}/verify", keeps={"job": "id"}),
     _api("list_jobs", "/jobs"),
     _api("cancel_job", "/jobs/{job}"),
     _api("start_pipeline", "/pipelines/copy/start"),
@@ -233,8 +238,9 @@ def running() -> Iterator[httpx.Client]:
         lake = demo_lake(Path(folder), dt.date(2026, 6, 30))
         with quacklake.connect(f"sqlite:///{folder}/control.db", f"{folder}/control", create=True) as control:
             fill(lake, control)
-        app = create_app(TokenGate(lake, {"a-secret": Role.ADMIN}))
-        with BackgroundService(app) as url:
+        settings = ServiceSettings(port=0, backups=f"{folder}/backups")
+        app = create_app(TokenGate(lake, {"a-secret": Role.ADMIN}), settings)
+        with BackgroundService(app, settings) as url:
             headers = {"Authorization": "Bearer a-secret", "Accept-Encoding": "identity"}
             with httpx.Client(base_url=url, headers=headers, timeout=60) as client:
                 yield client

@@ -140,6 +140,11 @@ HTTP: Mapping[str, Entry] = {
     "POST /api/v1/access/tokens": _admin(404, {"user": "nobody"}),
     "DELETE /api/v1/access/tokens/{id}": _admin(404),
     "GET /api/v1/audit": _admin(200),
+    "GET /api/v1/options": _admin(200),
+    # -- backups, of a service without a place for them
+    "GET /api/v1/backups": _admin(200),
+    "POST /api/v1/backups": _admin(400),
+    "POST /api/v1/backups/{id}/verify": _admin(400),
     "GET /api/v1/pond/nodes": _admin(404),
     "GET /api/v1/pond/node": _admin(404, path="/x"),
     "GET /api/v1/pond/series": _admin(404, path="/x", **{"from": "2026-01-01", "to": "2026-02-01"}, width=10),

@@ -22,7 +22,7 @@ from tests.service.pages import Page, clean, picture
 from tests.service.serving import client
 
 HOSTILE = '"><img src=x onerror=alert(1)>'
-PAGES = ("access", "audit")
+PAGES = ("access", "audit", "maintenance", "backups")
 
 
 @dataclass

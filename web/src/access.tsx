@@ -151,6 +151,7 @@ export function More<T>({ found }: { found: Listing<T> }) {
   );
 }
 
+/** A list in a frame; the names of its columns of numbers end with #. */
 export function List({ label, heads, children }: { label: string; heads: readonly string[]; children: ComponentChildren }) {
   return (
     <div class="framed scroll" tabIndex={0} role="region" aria-label={label}>
@@ -158,8 +159,8 @@ export function List({ label, heads, children }: { label: string; heads: readonl
         <thead>
           <tr>
             {heads.map((each) => (
-              <th key={each} scope="col">
-                {each === "Do" ? <span class="unseen">Do</span> : each}
+              <th key={each} scope="col" class={each.endsWith("#") ? "number" : undefined}>
+                {each === "Do" ? <span class="unseen">Do</span> : each.replace(/#$/, "")}
               </th>
             ))}
           </tr>
@@ -195,7 +196,7 @@ function Users({ users, ask: put, open, self }: Acts & { users: readonly User[] 
     act: remove(`access/users/${encodeURIComponent(user.name)}`),
   });
   return (
-    <List label="Users" heads={["User", "State", "Roles", "Tokens", "Created", "Do"]}>
+    <List label="Users" heads={["User", "State", "Roles", "Tokens#", "Created", "Do"]}>
       {users.map((user) => (
         <tr key={user.name}>
           <th scope="row" class="wrap">

@@ -10,8 +10,9 @@ import { Dialog, Failure, Icon, sentence, Waiting } from "./ui.tsx";
 const LOOK = 250;
 
 /** Run a job to its end, and tell of it on the way. Throws when it fails. */
-export async function runJob(kind: string, given: Record<string, unknown>, dryRun: boolean, told: (job: Job) => void, signal: AbortSignal): Promise<Job> {
-  let job = (await (await ask("jobs", { method: "POST", body: { kind, arguments: given, dry_run: dryRun } })).json()) as Job;
+export async function runJob(kind: string, given: Record<string, unknown>, dryRun: boolean, told: (job: Job) => void, signal: AbortSignal, path?: string): Promise<Job> {
+  const asked = path === undefined ? ask("jobs", { method: "POST", body: { kind, arguments: given, dry_run: dryRun } }) : ask(path, { method: "POST" });
+  let job = (await (await asked).json()) as Job;
   for (;;) {
     signal.throwIfAborted();
     told(job);
@@ -33,6 +34,8 @@ export interface Work {
   dry: boolean;
   /** What is known of the work without a dry run. */
   plan?: unknown;
+  /** The route that starts the job, if it is one of its own. */
+  path?: string;
   verb: string;
 }
 
@@ -43,7 +46,7 @@ export function JobDialog({ work, close, done }: { work: Work; close: () => void
   const [ended] = useState(() => new AbortController());
   const run = (dry: boolean, next: "asked" | "done") => {
     setError(null);
-    runJob(work.kind, work.given, dry, setJob, ended.signal).then(
+    runJob(work.kind, work.given, dry, setJob, ended.signal, work.path).then(
       () => {
         setStage(next);
         if (next === "done") done();

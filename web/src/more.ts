@@ -9,4 +9,6 @@ export const MORE_PAGES: readonly LazyPage[] = [
   { id: "jobs", label: "Jobs", icon: "jobs", admin: true, load: async () => (await import("./joblist.tsx")).JobsPage },
   { id: "access", label: "Access", icon: "key", admin: true, load: async () => (await import("./access.tsx")).AccessPage },
   { id: "audit", label: "Audit", icon: "file", admin: true, load: async () => (await import("./audit.tsx")).AuditPage },
+  { id: "maintenance", label: "Maintenance", icon: "refresh", admin: true, load: async () => (await import("./maintenance.tsx")).MaintenancePage },
+  { id: "backups", label: "Backups", icon: "folder", admin: true, load: async () => (await import("./backups.tsx")).BackupsPage },
 ];

@@ -23,6 +23,7 @@ from quacklake.service.problems import PROBLEMS, add_handlers
 from quacklake.service.routes import (
     access,
     audit,
+    backups,
     care,
     catalog,
     changes,
@@ -46,7 +47,7 @@ __all__ = ["API", "create_app"]
 
 API = "/api/v1"
 # the busiest first: they are searched in this order
-_MODULES = (sql, writes, care, catalog, layout, changes, work, views, pipelines, origins, pond, access, audit)
+_MODULES = (sql, writes, care, catalog, layout, changes, work, views, pipelines, origins, pond, access, audit, backups)
 _ABOUT = """Read and change a lake over HTTP.
 
 Every request carries `Authorization: Bearer <token>`. An error is `application/problem+json` with a stable `code`, a

@@ -68,6 +68,10 @@ def _cleanup(lake: Lake, given: Mapping[str, Any], dry_run: bool, progress: Prog
     return lake.cleanup_old_files(given.get("older_than"), dry_run=dry_run, progress=progress)
 
 
+def _orphans(lake: Lake, given: Mapping[str, Any], dry_run: bool, progress: Progress) -> Any:
+    return lake.delete_orphaned_files(given.get("older_than"), dry_run=dry_run, progress=progress)
+
+
 def _maintain(lake: Lake, _: Mapping[str, Any], dry_run: bool, progress: Progress) -> Any:
     if dry_run:
         raise InputError("maintain has no dry run", hint="expire and cleanup have one")
@@ -118,6 +122,7 @@ KINDS: Mapping[str, Callable[[Any, Mapping[str, Any], bool, Progress], Any]] = {
     "flush": _on_table("flush_inlined_data"),
     "maintain": _maintain,
     "merge": _on_table("merge_adjacent_files"),
+    "orphans": _orphans,
     "refresh": _refresh,
     "restore": _restore,
     "rewrite": _on_table("rewrite_data_files"),
@@ -131,6 +136,7 @@ _TAKES = {
     "flush": {"table"},
     "maintain": set[str](),
     "merge": {"table"},
+    "orphans": {"older_than"},
     "refresh": {"view"},
     "restore": {"table", "to"},
     "rewrite": {"table"},
@@ -166,6 +172,13 @@ class Jobs:
         odd = next((name for name in given if name not in _TAKES[kind]), None)
         if odd is not None:
             raise InputError(f"{kind} has no argument {odd!r:.40}", hint=f"it takes: {', '.join(sorted(_TAKES[kind]))}")
+        values, run = dict(given), KINDS[kind]
+        return self.begin(lake, principal, kind, lambda progress: run(lake, values, dry_run, progress), dry_run=dry_run)
+
+    def begin(
+        self, lake: Lake, principal: str, kind: str, work: Callable[[Progress], Any], *, dry_run: bool = False
+    ) -> Job:
+        """Start work of a kind that a route has checked. Raises ``TooBusyError`` when too many wait."""
         job = Job(uuid7().hex, kind, principal, dry_run)
         with self._lock:
             while len(self._jobs) >= self._most:
@@ -180,7 +193,7 @@ class Jobs:
             with self._lock:
                 self._jobs.pop(job.id, None)
             raise
-        self._threads.submit(self._run, lake, job, dict(given))
+        self._threads.submit(self._run, job, work)
         return job
 
     def _record(self, lake: Lake, job: Job) -> None:
@@ -299,7 +312,7 @@ class Jobs:
                 with self._lock:
                     self._unsaved.pop(id_, None)
 
-    def _run(self, lake: Lake, job: Job, given: Mapping[str, Any]) -> None:
+    def _run(self, job: Job, work: Callable[[Progress], Any]) -> None:
         def progress(what: str, done: int, total: int | None) -> None:
             job.stage, job.done, job.total = what, done, total
             if job.cancelling:
@@ -310,7 +323,7 @@ class Jobs:
         self._told(job)
         try:
             progress("", 0, None)
-            job.result = _plain(KINDS[job.kind](lake, given, job.dry_run, progress))
+            job.result = _plain(work(progress))
             job.state = "done"
         except CancelledError:
             job.state = "cancelled"

@@ -26,6 +26,8 @@ class ServiceSettings:
     """The path before every route, for a service behind a balancer: ``/lake``."""
     web: bool = True
     """Serve a dashboard at ``/ui/``."""
+    backups: str = ""
+    """A folder or ``s3://`` URL where admins may put backups, each tenant in a folder of its own; empty for none."""
     cors_origins: tuple[str, ...] = ()
     """The origins whose scripts may call the service from a browser; none by default."""
 

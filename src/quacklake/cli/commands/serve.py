@@ -52,6 +52,9 @@ def serve(
     max_body: Annotated[str, option("--max-body", "The most bytes of a request.", "SIZE")] = "64MiB",
     timeout: Annotated[str, option("--timeout", "The longest time of a statement.", "DURATION")] = "30s",
     no_web: Annotated[bool, option("--no-web", "Serve no dashboard.")] = False,
+    backups: Annotated[
+        str | None, option("--backups", "A folder or s3:// URL where admins may put backups.", "PLACE")
+    ] = None,
     cors: Annotated[list[str] | None, option("--cors", "An origin whose pages may call the service.", "ORIGIN")] = None,
 ) -> None:
     """Without --tokens and --users, the command makes a token with the role admin and prints it.
@@ -80,6 +83,7 @@ def serve(
         port=port,
         prefix=prefix,
         web=not no_web,
+        backups=backups or "",
         cors_origins=tuple(cors or ()),
         max_body=parse_size(max_body),
         statement_seconds=parse_duration(timeout).total_seconds(),

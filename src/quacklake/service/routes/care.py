@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -11,7 +12,7 @@ from quacklake.catalog import Catalog
 from quacklake.catalog.reading.health import bytes_at
 from quacklake.errors import NotFoundError, SnapshotExpiredError
 from quacklake.service.facts import LIMIT, page_size, whole_lake
-from quacklake.service.identity import Identity
+from quacklake.service.identity import Identity, Role
 from quacklake.service.state import service_of
 from quacklake.service.values import LakeName
 
@@ -92,3 +93,41 @@ def _growth(catalog: Catalog) -> dict[str, int]:
         grown = bytes_at(reader, newest.id) - bytes_at(reader, since.id)
     age = dt.timedelta(days=1) if since.time is None else min(now - since.time, dt.timedelta(days=1))
     return {"bytes": grown, "seconds": max(0, round(age.total_seconds()))}
+
+
+@router.get("/options", summary="List the options of the lake", operation_id="list_options")
+async def list_options(request: Request, lake: LakeName = None) -> dict[str, Any]:
+    """Return the options of the format with what holds in the lake, and how many schemas and tables have their own.
+
+    This needs the role admin. `CALL set_option('expire_older_than', '30 days')` in SQL sets one.
+    """
+    service = service_of(request)
+    identity = await service.enter(request, Role.ADMIN)
+    async with service.turn():
+        return {"options": await service.run(_options, identity)}
+
+
+def _options(identity: Identity) -> list[dict[str, Any]]:
+    from quacklake.format.options import OPTIONS, Scope
+
+    options = whole_lake(identity).options
+    rows = options.list().to_pylist()
+    whole = {row["key"] for row in rows if row["scope"] is None}
+    own = Counter(row["key"] for row in rows if row["scope"] is not None)
+    return [
+        {
+            "option": entry.name,
+            "value": _text(options.get(entry.name)),
+            "set": entry.name in whole,
+            "own": own[entry.name],
+            "help": entry.help,
+        }
+        for entry in OPTIONS.values()
+        if Scope.GLOBAL in entry.scopes
+    ]
+
+
+def _text(value: Any) -> str | None:
+    if value is None or isinstance(value, bool):
+        return None if value is None else str(value).lower()
+    return str(value)

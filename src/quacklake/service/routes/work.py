@@ -40,9 +40,9 @@ class JobRequest(BaseModel):
 async def start_job(request: Request, body: JobRequest, lake: LakeName = None) -> dict[str, Any]:
     """Start work that takes longer than a request. This needs the role admin.
 
-    Of a lake: `maintain`, `expire` (`older_than`, `keep_last`, `versions`), `cleanup` (`older_than`), `verify` (`deep`)
-    and `rollback` (`to`). Of a table: `restore` (`table`, `to`), `flush`, `merge` and `rewrite` (`table`). Of a
-    materialized view: `refresh` and `verify_view` (`view`).
+    Of a lake: `maintain`, `expire` (`older_than`, `keep_last`, `versions`), `cleanup` and `orphans` (`older_than`),
+    `verify` (`deep`) and `rollback` (`to`). Of a table: `restore` (`table`, `to`), `flush`, `merge` and `rewrite`
+    (`table`). Of a materialized view: `refresh` and `verify_view` (`view`).
     """
     service = service_of(request)
     identity = await service.enter(request, Role.ADMIN)
