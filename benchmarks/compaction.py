@@ -87,7 +87,7 @@ def run(bench: Bench, result: Result) -> None:
     with bench.directory() as directory:
         place = bench.place(directory, "sqlite", "small")
         with bench.step(f"making {files:,} files"):
-            _fill(place, files)
+            fill(place, files)
         found: dict[str, list[list[float]]] = {"ours": [], "peer": []}
         with bench.step(f"merging {files:,} files", 2 * rounds) as done:
             for number in range(rounds):
@@ -169,10 +169,10 @@ def _child(script: str, *arguments: str) -> list[float]:
     return found
 
 
-def _fill(place: Place, files: int) -> None:
+def fill(place: Place, files: int, rows_each: int = 1_000) -> None:
     """Make a lake of many copies of one file; every copy has its own name, snapshot and row ids."""
-    rows = mixed_rows(0, 1_000)
-    with quacklake.connect(place.url, data_path=place.data) as lake:
+    rows = mixed_rows(0, rows_each)
+    with quacklake.connect(place.url, data_path=place.data, data_inlining_row_limit=0) as lake:
         lake.create_table("t", rows.schema).append(rows)
         source = Path(lake.data_path) / lake.table("t").files().column("path")[0].as_py()
     names = [source.name.replace(".parquet", f"-{number}.parquet") for number in range(1, files)]
@@ -182,11 +182,13 @@ def _fill(place: Place, files: int) -> None:
         _repeat(catalog, "ducklake_snapshot", files, {"snapshot_id": 1, "next_file_id": 1})
         _repeat(catalog, "ducklake_snapshot_changes", files, {"snapshot_id": 1})
         _repeat(catalog, "ducklake_file_column_stats", files, {"data_file_id": 1})
-        _repeat(catalog, "ducklake_data_file", files, {"data_file_id": 1, "begin_snapshot": 1, "row_id_start": 1_000})
+        _repeat(
+            catalog, "ducklake_data_file", files, {"data_file_id": 1, "begin_snapshot": 1, "row_id_start": rows_each}
+        )
         first = catalog.execute("SELECT min(data_file_id) FROM ducklake_data_file").fetchone()[0]
         paths = [(name, first + number) for number, name in enumerate(names, 1)]
         catalog.executemany("UPDATE ducklake_data_file SET path = ? WHERE data_file_id = ?", paths)
-        catalog.execute(f"UPDATE ducklake_table_stats SET record_count = {files}000, next_row_id = {files}000")
+        catalog.execute("UPDATE ducklake_table_stats SET record_count = ?1, next_row_id = ?1", (files * rows_each,))
         catalog.commit()
 
 

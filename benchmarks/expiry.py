@@ -57,9 +57,9 @@ def _compare(bench: Bench, result: Result, catalog: str, what: str, snapshots: i
         places = {name: bench.place(directory, catalog, name) for name in names}
         for place in places.values():
             with bench.step(f"{what}: metadata"):
-                _fill(place, snapshots)
+                fill(place, snapshots)
         with bench.step(f"{what}: ours"):
-            ours = _ours(places["ours"], snapshots)
+            ours = expire(places["ours"], snapshots)
         if "peer" in places:
             with bench.step(f"{what}: the extension"):
                 peer = _peer(places["peer"])
@@ -67,7 +67,8 @@ def _compare(bench: Bench, result: Result, catalog: str, what: str, snapshots: i
     result.measures.append(Measure(f"{what}: aim", "s", ours, target=at_most(5, "ours")))
 
 
-def _ours(place: Place, snapshots: int) -> float:
+def expire(place: Place, snapshots: int) -> float:
+    """Expire all snapshots but the newest, and return the seconds."""
     with quacklake.connect(place.url) as lake:
         begin = time.perf_counter()
         report = lake.expire_snapshots("0 seconds")
@@ -86,8 +87,8 @@ def _peer(place: Place) -> float:
     return seconds
 
 
-def _fill(place: Place, snapshots: int) -> None:
-    """A table whose files every one of many snapshots has replaced."""
+def fill(place: Place, snapshots: int) -> None:
+    """Make a table whose files every one of many snapshots has replaced."""
     with quacklake.connect(place.url, data_path=place.data) as lake:
         schema = pa.schema([(f"c{number}", pa.int64()) for number in range(_COLUMNS)])
         info = lake.create_table("t", schema).info
@@ -110,7 +111,7 @@ def _fill(place: Place, snapshots: int) -> None:
 def _snapshots(first: int, count: int, version: int) -> Iterator[tuple[Any, ...]]:
     for number in range(count):
         seconds = f"{number // 3600 % 24:02d}:{number // 60 % 60:02d}:{number % 60:02d}"
-        yield (first + number, f"2024-01-01 {seconds}+00", version, 100, (number + 1) * _FILES)
+        yield (first + number, f"2024-01-{number // 86_400 + 1:02d} {seconds}+00", version, 100, (number + 1) * _FILES)
 
 
 def _files(table: int, first: int, snapshots: int) -> Iterator[tuple[Any, ...]]:

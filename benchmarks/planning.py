@@ -117,7 +117,7 @@ def _set_next_file(lake: quacklake.Lake, number: int) -> None:
 
 def _file_rows(table: _Table) -> Iterator[tuple[Any, ...]]:
     for number in range(table.files):
-        name, start = f"file-{number:06d}.parquet", number * _ROWS_PER_FILE
+        name, start = f"ducklake-{number:020d}.parquet", number * _ROWS_PER_FILE
         size = 40_000 + number % 1000
         id_ = table.first + number
         yield (id_, table.id, table.snapshot, name, True, "parquet", _ROWS_PER_FILE, size, 900, start)

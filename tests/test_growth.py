@@ -10,9 +10,11 @@ import pytest
 
 import quacklake
 from benchmarks import growth
+from benchmarks import growth_maintenance as maintenance
 from benchmarks.common import Bench, Place, Result
 from benchmarks.curves import draw
 from benchmarks.report import PICTURES
+from quacklake.storage import Store
 from tests.layout import plain_only
 
 _SVG = "{http://www.w3.org/2000/svg}"
@@ -42,6 +44,33 @@ def test_a_lake_with_many_snapshots_is_sound_and_takes_commits(bench: Bench, pla
 def test_a_plan_over_many_files_finds_ten(bench: Bench, place: Place) -> None:
     growth._with_files(place, 100, bench)
     assert growth._plans(place, 100, 3)["a plan that finds 10 files"] > 0
+
+
+def test_expiry_leaves_the_newest_snapshot(bench: Bench, place: Place) -> None:
+    maintenance.with_history(place, 20, bench)
+    cost = maintenance.expires(place, 20, 1)
+    assert cost["expiry, for each snapshot"] == pytest.approx(cost["expiry"] / 20)
+    with quacklake.connect(place.url) as lake:
+        assert lake.snapshots().num_rows == 1
+
+
+def test_a_merge_loses_no_row_of_the_writer_beside_it(bench: Bench, place: Place) -> None:
+    maintenance.with_small_files(place, 20, bench)
+    cost = maintenance.merges(place, 20, 3)
+    assert cost["an append beside the merge, p99"] > 0
+    with quacklake.connect(place.url) as lake:
+        rows = lake.table("t").count()
+        assert rows >= 20 * 10 + 3 * 10
+        assert rows % 10 == 0
+        assert lake.verify().ok
+
+
+def test_orphans_are_told_from_files_that_the_lake_knows(
+    bench: Bench, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Store, "stream", Store.stream)  # the search replaces it
+    maintenance.with_objects(place, 50, bench)
+    assert maintenance.searches(place, 50, 1)["search for orphans, for each object"] > 0
 
 
 def test_a_lake_with_many_tables_opens_and_lists_them_all(bench: Bench, place: Place) -> None:

@@ -252,13 +252,8 @@ class PostgresDatabase(Database):
     def fetch_arrow(self, connection: Connection, select: sa.Select[Any], given: Mapping[str, Any]) -> pa.Table:
         return copy_arrow(connection, select.params(given))
 
-    def fetch_texts(
-        self, connection: Connection, select: sa.Select[Any], given: Mapping[str, Any], *, few: bool
-    ) -> pa.Table:
-        # a COPY is compiled each time
-        if few:
-            return super().fetch_texts(connection, select, given, few=few)
-        return self.fetch_arrow(connection, select, given)
+    def fetch_texts(self, connection: Connection, select: sa.Select[Any], given: Mapping[str, Any]) -> pa.Table:
+        return self._fetch_lists(connection, select, given, lambda column: sa.cast(func.json_agg(column), sa.String))
 
 
 def _guarded(connection: Connection, table: sa.Table) -> bool:

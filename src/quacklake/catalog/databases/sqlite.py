@@ -175,14 +175,14 @@ class SqliteDatabase(Database):
     def listed(self, ids: Sequence[int]) -> Any:
         return json.dumps(list(ids))
 
-    def fetch_texts(
-        self, connection: Connection, select: sa.Select[Any], given: Mapping[str, Any], *, few: bool
-    ) -> pa.Table:
-        # one row with a list for each column: the driver makes an object of every value, which takes longer
-        rows = select.subquery("rows")
-        lists = [sa.func.json_group_array(_plain(column)) for column in rows.c]
-        found = connection.execute(sa.select(*lists), given).one()
-        return pa.table([pa.array(json.loads(text)) for text in found], names=[column.name for column in rows.c])
+    def fetch_texts(self, connection: Connection, select: sa.Select[Any], given: Mapping[str, Any]) -> pa.Table:
+        # a column may have bytes in it, whatever its type, and JSON cannot hold them
+        return self._fetch_lists(
+            connection,
+            select,
+            given,
+            lambda column: sa.func.json_group_array(sa.case((sa.func.typeof(column) != "blob", column))),
+        )
 
     def number(self, element: sa.ColumnElement[Any], kind: str) -> sa.ColumnElement[Any]:
         # a cast reads any leading digits: accept only a whole number, as JSON has it
@@ -196,8 +196,3 @@ class SqliteDatabase(Database):
     def classify(self, error: BaseException) -> Failure:
         code = getattr(error, "sqlite_errorcode", None)
         return Failure.OTHER if code is None else _FAILURES.get(code & 0xFF, Failure.OTHER)
-
-
-def _plain(column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
-    """Return a value that JSON can hold: a column may have bytes in it, whatever its type."""
-    return sa.case((sa.func.typeof(column) != "blob", column))

@@ -25,7 +25,7 @@ import sqlalchemy as sa
 
 from quacklake import forks, telemetry
 from quacklake.catalog.reading.pruning import NAN, NULLS, Arrays, Facet, facets_of, may_match, typed
-from quacklake.catalog.statements import SOME, Queries
+from quacklake.catalog.statements import Queries
 from quacklake.format.bounds import Predicate
 from quacklake.format.objects import TableInfo
 from quacklake.format.snapshots import Snapshot
@@ -217,7 +217,7 @@ class KnownBounds(Queries):
         else:
             statement = self._sql.cached(("known_facet", *types), lambda: self._select_facet(types))
             given = {"table": table.id, "column": column, "first": ids[0].as_py(), "last": ids[-1].as_py()}
-            rows = self._rows("known_facet", statement, given, types, few=len(ids) <= SOME)
+            rows = self._rows("known_facet", statement, given, types)
         known = rows.column("data_file_id").combine_chunks()
         if pc.count_distinct(known).as_py() < len(known):
             rows = rows.slice(0, 0)  # two texts for one bound: neither is sure
@@ -246,12 +246,10 @@ class KnownBounds(Queries):
         statement: sa.Select[Any],
         given: Mapping[str, int],
         types: Mapping[str, pa.DataType],
-        *,
-        few: bool = False,
     ) -> pa.Table:
         """Return rows of numbers and texts."""
         with self._sql.step(name, statement):
-            rows = self.backend.fetch_texts(self._sql.connection, statement, given, few=few)
+            rows = self.backend.fetch_texts(self._sql.connection, statement, given)
         return pa.table([rows.column(at).cast(type_) for at, type_ in enumerate(types.values())], names=list(types))
 
 
