@@ -6,6 +6,8 @@ import random
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import quacklake
 from quacklake import dbapi
 from tests import seeds
@@ -46,6 +48,7 @@ def outcome(connection: dbapi.Connection, sentence: Sentence) -> Any:
         return type(error), error.code
 
 
+@pytest.mark.daily(0.5)
 def test_random_statements_answer_as_in_the_process(tmp_path: Path) -> None:
     seed = f"{seeds.SEED} statements of a service"
     chance = random.Random(seed)

@@ -78,6 +78,7 @@ def test_each_cell_shows_what_it_made(ran: Any) -> None:
     assert closed == ""
 
 
+@pytest.mark.daily(0.5)
 def test_the_page_of_the_notebook_is_readable(page: Browser, tmp_path: Path) -> None:
     assert page.problems() == []
     assert {address.split(":")[0] for address in page.requests()} <= {"file", "data"}
