@@ -54,6 +54,7 @@ def test_expiry_leaves_the_newest_snapshot(bench: Bench, place: Place) -> None:
         assert lake.snapshots().num_rows == 1
 
 
+@pytest.mark.daily(0.3)
 def test_a_merge_loses_no_row_of_the_writer_beside_it(bench: Bench, place: Place) -> None:
     maintenance.with_small_files(place, 20, bench)
     cost = maintenance.merges(place, 20, 3)
