@@ -142,7 +142,7 @@ READS: Calls = {
 def told(call: Callable[[], Any]) -> str:
     try:
         found = call()
-    except (QuacklakeError, duckdb.Error) as error:
+    except (QuacklakeError, duckdb.Error, pl.exceptions.PolarsError) as error:
         return shown(error)
     return " ".join(str(part.to_pydict() if isinstance(part, pa.Table) else part) for part in _parts(found))
 
