@@ -27,6 +27,7 @@ from quacklake.pond.series import append_series
 from quacklake.service.app import create_app
 from quacklake.service.demo import demo_lake
 from quacklake.service.identity import Role, TokenGate
+from quacklake.service.operators import Operator
 from quacklake.service.serving import BackgroundService
 from quacklake.service.settings import ServiceSettings
 from tests.docs.blocks import REPOSITORY
@@ -94,6 +95,7 @@ _VOLATILE = frozenset(
 )
 _PROGRESS = frozenset({"stage", "done", "total", "result", "error"})
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\.\d+.*")
+_OPERATOR = "operator-secret"
 START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
 
@@ -110,6 +112,10 @@ class Example:
 
 def _api(operation: str, path: str, body: Any = None, **more: Any) -> Example:
     return Example(operation, f"/api/v1{path}", body, **more)
+
+
+def _operator(operation: str, path: str, body: Any = None) -> Example:
+    return _api(operation, path, body, headers={"Authorization": f"Bearer {_OPERATOR}"})
 
 
 #: In the order in which they run: what changes the lake in the background comes last.
@@ -189,6 +195,13 @@ EXAMPLES = (
     _api("drop_user", "/access/users/ann"),
     _api("drop_role", "/access/roles/analyst"),
     _api("read_audit", "/audit?limit=10"),
+    _operator("create_tenant", "/tenants", {"name": "acme"}),
+    _operator("create_administrator", "/tenants/acme/administrators", {"name": "ann", "expires_in": "90 days"}),
+    _operator("limit_tenant", "/tenants/acme/limits", {"tables": 100}),
+    _operator("tenant", "/tenants/acme"),
+    _operator("rename_tenant", "/tenants/acme/rename", {"name": "ajax"}),
+    _operator("list_tenants", "/tenants?prefix=a"),
+    _operator("drop_tenant", "/tenants/ajax"),
     _api("events", "/events"),
     _api("start_job", "/jobs", {"kind": "expire", "arguments": {"keep_last": 3}, "dry_run": True}, keeps={"job": "id"}),
     _api("describe_job", "/jobs/{job}"),
@@ -239,7 +252,9 @@ def running() -> Iterator[httpx.Client]:
         with quacklake.connect(f"sqlite:///{folder}/control.db", f"{folder}/control", create=True) as control:
             fill(lake, control)
         settings = ServiceSettings(port=0, backups=f"{folder}/backups")
-        app = create_app(TokenGate(lake, {"a-secret": Role.ADMIN}), settings)
+        shared = quacklake.tenants(f"sqlite:///{folder}/shared.db", f"{folder}/shared", create=True)
+        operator = Operator(shared, [_OPERATOR])
+        app = create_app(TokenGate(lake, {"a-secret": Role.ADMIN}), settings, operator=operator)
         with BackgroundService(app, settings) as url:
             headers = {"Authorization": "Bearer a-secret", "Accept-Encoding": "identity"}
             with httpx.Client(base_url=url, headers=headers, timeout=60) as client:

@@ -5,6 +5,7 @@ import type { ProblemBody } from "./types.ts";
 
 const TOKEN = "quacklake.token";
 const LAKE = "quacklake.lake";
+const OPERATOR = "quacklake.operator";
 /** The page is at …/ui/, the API beside it. */
 const BASE = new URL("../api/v1/", document.baseURI);
 
@@ -27,10 +28,15 @@ export const session = {
   get lake(): string | null {
     return sessionStorage.getItem(LAKE);
   },
-  keep(token: string | null, lake: string | null): void {
+  /** Whether the token is one of an operator, who manages tenants and has no lake. */
+  get operator(): boolean {
+    return sessionStorage.getItem(OPERATOR) !== null;
+  },
+  keep(token: string | null, lake: string | null, operator = false): void {
     for (const [name, value] of [
       [TOKEN, token],
       [LAKE, lake],
+      [OPERATOR, operator ? "yes" : null],
     ] as const)
       if (value) sessionStorage.setItem(name, value);
       else sessionStorage.removeItem(name);

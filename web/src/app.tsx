@@ -31,20 +31,30 @@ const SQL: LazyPage = { id: "sql", label: "SQL", icon: "sql", load: async () => 
 /** A demo has a page to break it. */
 const CHAOS = { id: "chaos", label: "Chaos", icon: "warning" } as const;
 
+/** An address that signs in: a user of a lake, or an operator. */
+const SIGNED = /^#(token|operator)=([^&]+)(?:&lake=([^&]+))?$/;
+const TENANTS: LazyPage = { id: "tenants", label: "Tenants", icon: "key", load: async () => (await import("./tenants.tsx")).TenantsPage };
+
 /** Take a token, and the lake that it is to open, from the address, where `quacklake serve` prints it, and out of sight. */
 function takeToken(): void {
-  const [, given, lake] = /^#token=([^&]+)(?:&lake=([^&]+))?$/.exec(location.hash) ?? [];
+  const [, kind, given, lake] = SIGNED.exec(location.hash) ?? [];
   if (given === undefined) return;
-  session.keep(decodeURIComponent(given), lake === undefined ? null : decodeURIComponent(lake));
+  session.keep(decodeURIComponent(given), lake === undefined ? null : decodeURIComponent(lake), kind === "operator");
   history.replaceState(null, "", "#/");
 }
 
 export function App() {
   const [entered, setEntered] = useState<Session | null>(null);
+  const [operates, setOperates] = useState(false);
   const [refused, setRefused] = useState<Error | "asked" | null>(null);
 
   const enter = async (): Promise<void> => {
     try {
+      if (session.operator) {
+        await get("tenants", { limit: 1 });
+        setOperates(true);
+        return;
+      }
       const facts = await get<LakeFacts>("lake");
       const leave = () => {
         live.close();
@@ -67,7 +77,7 @@ export function App() {
     takeToken();
     void enter();
     const changed = () => {
-      if (!location.hash.startsWith("#token=")) return;
+      if (!SIGNED.test(location.hash)) return;
       takeToken();
       void enter();
     };
@@ -81,6 +91,16 @@ export function App() {
         <Shell />
       </SessionContext.Provider>
     );
+  if (operates)
+    return (
+      <OperatorShell
+        leave={() => {
+          session.keep(null, null);
+          setOperates(false);
+          setRefused("asked");
+        }}
+      />
+    );
   if (refused === null)
     return (
       <main class="alone">
@@ -88,6 +108,52 @@ export function App() {
       </main>
     );
   return <SignIn error={refused === "asked" ? null : refused} enter={enter} />;
+}
+
+/** The frame of those who manage tenants. They have no lake, and so no other page. */
+function OperatorShell({ leave }: { leave: () => void }) {
+  const route = useRoute();
+  useEffect(() => {
+    document.title = "Tenants · Quacklake";
+  }, []);
+  return (
+    <div class="shell">
+      <header class="side">
+        <a class="brand" href="#/">
+          <Duck />
+          Quacklake
+        </a>
+        <nav aria-label="Pages">
+          <a href={routeTo(["tenants"])} aria-current="page">
+            <Icon name="key" />
+            <span>Tenants</span>
+          </a>
+        </nav>
+        <div class="foot">
+          <p class="who">
+            <span class="role">operator</span>
+          </p>
+          <Buttons leave={leave} />
+        </div>
+      </header>
+      <main id="content" tabIndex={-1}>
+        <Lazy page={TENANTS} route={route} />
+      </main>
+    </div>
+  );
+}
+
+function Buttons({ leave }: { leave: () => void }) {
+  return (
+    <div class="row">
+      <button type="button" class="quiet" aria-label="Change between light and dark" title="Light or dark" onClick={changeTheme}>
+        <Icon name="theme" />
+      </button>
+      <button type="button" class="quiet" aria-label="Sign out" title="Sign out" onClick={leave}>
+        <Icon name="leave" />
+      </button>
+    </div>
+  );
 }
 
 function Shell() {
@@ -122,14 +188,7 @@ function Shell() {
             <span class="name">{facts.catalog ?? facts.principal}</span>
             <span class="role">{facts.role}</span>
           </p>
-          <div class="row">
-            <button type="button" class="quiet" aria-label="Change between light and dark" title="Light or dark" onClick={changeTheme}>
-              <Icon name="theme" />
-            </button>
-            <button type="button" class="quiet" aria-label="Sign out" title="Sign out" onClick={leave}>
-              <Icon name="leave" />
-            </button>
-          </div>
+          <Buttons leave={leave} />
         </div>
       </header>
       <main id="content" tabIndex={-1}>

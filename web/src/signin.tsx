@@ -8,11 +8,12 @@ import { Failure } from "./ui.tsx";
 export function SignIn({ error, enter }: { error: Error | null; enter: () => Promise<void> }) {
   const [token, setToken] = useState("");
   const [lake, setLake] = useState("");
+  const [operator, setOperator] = useState(session.operator);
   const [busy, setBusy] = useState(false);
   const submit = async (event: Event) => {
     event.preventDefault();
     setBusy(true);
-    session.keep(token.trim(), lake.trim() || null);
+    session.keep(token.trim(), operator ? null : lake.trim() || null, operator);
     await enter();
     setBusy(false);
   };
@@ -31,7 +32,11 @@ export function SignIn({ error, enter }: { error: Error | null; enter: () => Pro
           <span>
             Lake <span class="dim">if your token opens several</span>
           </span>
-          <input name="lake" autocomplete="off" spellcheck={false} value={lake} onInput={(event) => setLake(event.currentTarget.value)} />
+          <input name="lake" autocomplete="off" spellcheck={false} disabled={operator} value={lake} onInput={(event) => setLake(event.currentTarget.value)} />
+        </label>
+        <label class="inline">
+          <input type="checkbox" name="operator" checked={operator} onChange={(event) => setOperator(event.currentTarget.checked)} />
+          <span>It is the token of an operator, who manages tenants</span>
         </label>
         <button type="submit" class="primary" disabled={busy || token.trim() === ""}>
           Sign in

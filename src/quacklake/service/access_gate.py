@@ -24,6 +24,8 @@ __all__ = ["AccessGate"]
 _MOST_PRINCIPALS = 256
 _MOST_LAKES = 64
 _IDLE_SECONDS = 600.0
+_KNOWN_SECONDS = 5.0
+"""For how long a catalog may have been renamed or dropped by another process before that is noticed."""
 
 
 @dataclass
@@ -32,6 +34,9 @@ class _Open:
 
     lake: Lake
     used: float
+    id: int | None = None
+    checked: float = 0.0
+    """When the catalog of that name was last seen to be this one."""
     principals: OrderedDict[str, Lake] = field(default_factory=OrderedDict)
 
 
@@ -48,12 +53,23 @@ class AccessGate:
         self._opened: Callable[[str], Lake] | None = None
         self._name: str | None = name
         self._lakes = {name: _Open(lake, time.monotonic())}
+        self._known: Callable[[str], int] | None = None
         self._lock = threading.Lock()
 
     @classmethod
-    def of_tenants(cls, opened: Callable[[str], Lake], *, web: WebTokens | None = None) -> AccessGate:
-        """Return a gate for the catalogs of a shared lake: ``lambda name: quacklake.connect(url, catalog=name)``."""
+    def of_tenants(
+        cls,
+        opened: Callable[[str], Lake],
+        *,
+        web: WebTokens | None = None,
+        known: Callable[[str], int] | None = None,
+    ) -> AccessGate:
+        """Return a gate for the catalogs of a shared lake: ``lambda name: quacklake.connect(url, catalog=name)``.
+
+        ``known`` returns the id of the catalog that has a name now, so that one which was dropped or renamed is closed.
+        """
         gate = cls.__new__(cls)
+        gate._known = known
         gate._opened, gate._name, gate._lakes, gate._lock = opened, None, {}, threading.Lock()
         gate._web = web
         return gate
@@ -89,11 +105,13 @@ class AccessGate:
         if name is None:
             raise UnauthenticatedError
         with self._lock:
-            known = self._lakes.get(name)
+            known = self._same(name)
             if known is None and self._opened is not None:
                 self._make_room()
                 try:
-                    known = self._lakes[name] = _Open(self._opened(name), time.monotonic())
+                    now = time.monotonic()
+                    id_ = None if self._known is None else self._known(name)
+                    known = self._lakes[name] = _Open(self._opened(name), now, id_, now)
                 except QuacklakeError as error:
                     if error.code.startswith(("not_found", "input", "config")):
                         raise UnauthenticatedError from None
@@ -102,6 +120,28 @@ class AccessGate:
                 raise UnauthenticatedError
             known.used = time.monotonic()
             return known
+
+    def _same(self, name: str) -> _Open | None:
+        """Return an open lake, if its catalog still has the name."""
+        known = self._lakes.get(name)
+        now = time.monotonic()
+        if known is None or self._known is None or now - known.checked < _KNOWN_SECONDS:
+            return known
+        try:
+            same = self._known(name) == known.id
+        except NotFoundError:
+            same = False
+        if same:
+            known.checked = now
+            return known
+        self._lakes.pop(name).lake.close()
+        return None
+
+    def forget(self, name: str) -> None:
+        """Look again whether a catalog still has its name, when it is entered next."""
+        with self._lock:
+            if name in self._lakes:
+                self._lakes[name].checked = -_KNOWN_SECONDS
 
     def _make_room(self) -> None:
         if len(self._lakes) < _MOST_LAKES:

@@ -18,6 +18,7 @@ from quacklake.service.dashboard import dashboard_router
 from quacklake.service.direct import DirectAppends
 from quacklake.service.identity import Gate
 from quacklake.service.metrics import Requests
+from quacklake.service.operators import Operator, operator_router
 from quacklake.service.paths import divide
 from quacklake.service.problems import PROBLEMS, add_handlers
 from quacklake.service.routes import (
@@ -78,12 +79,14 @@ def create_app(
     tracing: Tracing | None = None,
     chaos: Chaos | None = None,
     commits: GroupCommits | None = None,
+    operator: Operator | None = None,
 ) -> FastAPI:
     """Return the application that serves the lakes behind a gate; closing it closes the gate.
 
     ``more`` are routers of other protocols, such as the Iceberg catalog. ``at_end`` is called before the gate closes.
     ``tracing`` makes spans of requests, and is closed at the end, and so are ``commits``, which others may use, too.
-    ``chaos`` is for demos: its parts can be broken.
+    ``chaos`` is for demos: its parts can be broken. ``operator`` lets those in who run a shared lake, and is closed at
+    the end.
     """
     settings = settings or ServiceSettings()
 
@@ -97,6 +100,8 @@ def create_app(
         finally:
             await asyncio.to_thread(at_end)
             await asyncio.to_thread(app.state.service.close)
+            if operator is not None:
+                await asyncio.to_thread(operator.close)
             if tracing is not None:
                 await asyncio.to_thread(tracing.close)
 
@@ -119,6 +124,8 @@ def create_app(
     app.state.demo = chaos is not None
     if chaos is not None:
         app.include_router(chaos_router(chaos), prefix=f"{settings.prefix}{API}")
+    if operator is not None:
+        app.include_router(operator_router(operator), prefix=f"{settings.prefix}{API}")
     app.include_router(ekko.router, prefix=f"{settings.prefix}/api")
     if settings.web:
         app.include_router(dashboard_router(settings.prefix))

@@ -73,7 +73,7 @@ class TokenGate:
     ) -> None:
         self._lake = lake
         self._name = name
-        self._roles = {_hash(token): role for token, role in tokens.items()}
+        self._roles = {hashed(token): role for token, role in tokens.items()}
         self._anonymous = anonymous
 
     def enter(self, token: str | None, lake: str | None = None) -> Identity:
@@ -88,7 +88,7 @@ class TokenGate:
             if self._anonymous is None:
                 raise UnauthenticatedError
             return "anonymous", self._anonymous
-        digest = _hash(token)
+        digest = hashed(token)
         for known, role in self._roles.items():
             if hmac.compare_digest(known, digest):
                 return f"token-{known[:8]}", role
@@ -104,5 +104,5 @@ class TokenGate:
         self._lake.close()
 
 
-def _hash(token: str) -> str:
+def hashed(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()

@@ -70,18 +70,18 @@ class Service:
 
     async def enter_again(self, request: Request) -> Identity:
         """Return who makes a request that has waited: the token may have been revoked, or allow something else now."""
-        token, lake = _bearer(request.headers.get("authorization")), request.query_params.get("lake")
+        token, lake = bearer(request.headers.get("authorization")), request.query_params.get("lake")
         return await self.run(self.gate.enter, token, lake)
 
     async def enter_by(self, scope: Scope, authorization: str | None, lake: str | None, role: Role) -> Identity:
         """Return who sends an Authorization header. Raises ``UnauthenticatedError`` and ``TooBusyError``."""
-        identity = await self._entrance.enter(_bearer(authorization), lake)
+        identity = await self._entrance.enter(bearer(authorization), lake)
         scope["principal"] = identity.principal
-        self._spend(identity.principal)
+        self.spend(identity.principal)
         identity.require(role)
         return identity
 
-    def _spend(self, principal: str) -> None:
+    def spend(self, principal: str) -> None:
         """Take one request from a principal's share."""
         rate, burst = self.settings.rate, float(self.settings.burst)
         if not rate:
@@ -174,7 +174,7 @@ def service_of(request: Request) -> Service:
     return found
 
 
-def _bearer(authorization: str | None) -> str | None:
+def bearer(authorization: str | None) -> str | None:
     """Return the token of an Authorization header; None without the header."""
     if authorization is None:
         return None

@@ -263,10 +263,12 @@ class TenantCatalogs(Moving):
                 break  # stop at files that cannot be removed
         return removed
 
-    def stats(self, name: str | None = None, *, prefix: str = "", limit: int = _PAGE) -> builtins.list[TenantStats]:
-        """Return the stats of one catalog, or of a page of them."""
+    def stats(
+        self, name: str | None = None, *, prefix: str = "", after: str | None = None, limit: int = _PAGE
+    ) -> builtins.list[TenantStats]:
+        """Return the stats of one catalog, or of a page of them, as ``list`` pages."""
         with self._tenancy.reading() as registry:
-            rows = [registry.need(name)] if name is not None else registry.catalogs(prefix, None, limit)
+            rows = [registry.need(name)] if name is not None else registry.catalogs(prefix, after, limit)
             names = {row.id: row.name for row in rows}
             return [TenantStats(names[id_], *numbers) for id_, *numbers in registry.totals(builtins.list(names))]
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from quacklake.service.flight import FlightService
     from quacklake.service.identity import Gate, Role
     from quacklake.service.listening import Tls
+    from quacklake.service.operators import Operator
     from quacklake.service.settings import ServiceSettings
     from quacklake.service.web_tokens import WebTokens
 
@@ -55,9 +56,16 @@ def serve(
     backups: Annotated[
         str | None, option("--backups", "A folder or s3:// URL where admins may put backups.", "PLACE")
     ] = None,
+    tenants: Annotated[bool, option("--tenants", "Serve every catalog of a shared lake to its users.")] = False,
+    operators: Annotated[
+        str | None, option("--operators", "A file of tokens that manage the tenants; one is made without it.", "FILE")
+    ] = None,
     cors: Annotated[list[str] | None, option("--cors", "An origin whose pages may call the service.", "ORIGIN")] = None,
 ) -> None:
     """Without --tokens and --users, the command makes a token with the role admin and prints it.
+
+    With --tenants, requests name their catalog (?lake=NAME), and the token that is printed is one of an operator, who
+    makes, limits, renames and drops catalogs and their first administrators, and reads no rows.
 
     The API is described at /api/v1/openapi.json, and /iceberg is an Iceberg REST catalog. With --log-format json, every
     request is logged as a line. OTEL_EXPORTER_OTLP_ENDPOINT turns tracing on. The command ends on Ctrl-C or SIGTERM.
@@ -75,7 +83,11 @@ def serve(
         logging.getLogger("quacklake.service").setLevel(logging.INFO)
     known = _tokens(tokens)
     web = _web_tokens(oidc_issuer, oidc_audience, oidc_keys)
-    _check_doors(users=users, others=bool(known) or anonymous is not None, web=web is not None)
+    _check_doors(users=users or tenants, others=bool(known) or anonymous is not None, web=web is not None)
+    if operators is not None and not tenants:
+        raise ConfigError("operators manage tenants", hint="pass --tenants, too")
+    if tenants and (demo or users):
+        raise ConfigError("--tenants goes without --users and --demo", hint="it lets in the users of every catalog")
     listening.check_place(host, authenticated=anonymous is None)
     tls = _tls(tls_certificate, tls_key)
     settings = ServiceSettings(
@@ -89,7 +101,11 @@ def serve(
         statement_seconds=parse_duration(timeout).total_seconds(),
     )
     made = None
-    if not known and anonymous is None and not users:
+    managing = _lines(operators) if tenants and operators is not None else []
+    if tenants and not managing:
+        made = listening.new_token()
+        managing = [made]
+    elif not known and anonymous is None and not users and not tenants:
         made = listening.new_token()
         known = {made: Role.ADMIN}
     with ExitStack() as stack:
@@ -101,9 +117,13 @@ def serve(
             stack.enter_context(_ended_by_signals())
             _tell(context, settings, url, None, made)
         role = None if anonymous is None else Role[anonymous.upper()]
-        gate = _gate(context, folder, None if users else known, role, web)
+        operator = _operator(context, managing) if tenants else None
+        if operator is not None:
+            stack.callback(operator.close)
+        gate = _gate(context, folder, None if users or tenants else known, role, web, operator)
         stack.callback(gate.close)
-        _run(context, settings, gate, taken, url, None if flight is None else (host, flight), tls, made, is_early)
+        place = None if flight is None else (host, flight)
+        _run(context, settings, gate, taken, url, place, tls, made, is_early, operator)
 
 
 def _check_doors(*, users: bool, others: bool, web: bool) -> None:
@@ -141,7 +161,21 @@ def _ended_by_signals() -> Iterator[None]:
             signal.signal(each, handler)
 
 
-def _app(gate: Gate, settings: ServiceSettings, beside: FlightService | None, commits: GroupCommits) -> FastAPI:
+def _operator(context: Context, tokens: list[str]) -> Operator:
+    from quacklake.lake.tenants import tenants
+    from quacklake.service.operators import Operator
+
+    options = context.options
+    return Operator(tenants(options.lake, options.data_path, create=False, config_file=options.config_file), tokens)
+
+
+def _app(
+    gate: Gate,
+    settings: ServiceSettings,
+    beside: FlightService | None,
+    commits: GroupCommits,
+    operator: Operator | None,
+) -> FastAPI:
     from fastapi import APIRouter
 
     from quacklake.service.app import create_app
@@ -151,7 +185,9 @@ def _app(gate: Gate, settings: ServiceSettings, beside: FlightService | None, co
     router = APIRouter(prefix="/iceberg")
     router.include_router(iceberg_router(gate))
     at_end = (lambda: None) if beside is None else beside.shutdown
-    return create_app(gate, settings, more=[router], at_end=at_end, tracing=configured(), commits=commits)
+    return create_app(
+        gate, settings, more=[router], at_end=at_end, tracing=configured(), commits=commits, operator=operator
+    )
 
 
 def _run(
@@ -164,6 +200,7 @@ def _run(
     tls: Tls | None,
     token: str | None,
     is_told: bool,
+    operator: Operator | None,
 ) -> None:
     """Serve until the end. Say where the service is, unless that was told, and let the lake of the demo be made."""
     from quacklake.service.appends import GroupCommits
@@ -175,23 +212,33 @@ def _run(
 
     def ready() -> None:
         if not is_told:
-            _tell(context, settings, url, None if beside is None else beside.location, token)
+            where = None if beside is None else beside.location
+            _tell(context, settings, url, where, token, operates=operator is not None)
         if isinstance(gate, DemoGate):
             gate.begin()
 
-    serve_until_the_end(_app(gate, settings, beside, commits), settings, taken, ready, tls=tls)
+    serve_until_the_end(_app(gate, settings, beside, commits, operator), settings, taken, ready, tls=tls)
 
 
-def _tell(context: Context, settings: ServiceSettings, url: str, flight: str | None, token: str | None) -> None:
-    """Print where the service is, and the token that was made."""
+def _tell(
+    context: Context,
+    settings: ServiceSettings,
+    url: str,
+    flight: str | None,
+    token: str | None,
+    *,
+    operates: bool = False,
+) -> None:
+    """Print where the service is, and the token that was made: for a lake, or for one who operates all."""
     facts = {"url": url, "iceberg": f"{url}/iceberg"}
     lines = [f"Quacklake serves {url}", f"Iceberg catalog: {url}/iceberg"]
     if flight is not None:
         facts["flight"] = flight
         lines.append(f"Flight SQL: {flight}")
     if settings.web:
+        kind = "operator" if operates else "token"
         # a fragment is not sent: no log of a proxy will have the token
-        facts["dashboard"] = f"{url}/ui/" if token is None else f"{url}/ui/#token={token}"
+        facts["dashboard"] = f"{url}/ui/" if token is None else f"{url}/ui/#{kind}={token}"
         lines.append(f"Dashboard: {facts['dashboard']}")
     if token is not None:
         facts["token"] = token
@@ -226,12 +273,15 @@ def _gate(
     tokens: dict[str, Role] | None,
     anonymous: Role | None,
     web: WebTokens | None,
+    operator: Operator | None = None,
 ) -> Gate:
-    """Return the gate to the lake of the demo, in a folder, or to the lake that was asked for."""
+    """Return the gate to the lake of the demo, in a folder, to that which was asked for, or to all of an operator."""
     from quacklake.service.access_gate import AccessGate
     from quacklake.service.demo import DemoGate, demo_lake
     from quacklake.service.identity import TokenGate
 
+    if operator is not None:
+        return AccessGate.of_tenants(operator.tenants.open, web=web, known=lambda name: operator.tenants.get(name).id)
     if tokens is None:
         return AccessGate(context.open(write=True) if folder is None else demo_lake(folder), web=web)
     if folder is None:
@@ -248,16 +298,19 @@ def _flight(gate: Gate, host: str, port: int, tls: Tls | None, commits: GroupCom
     return FlightService(gate, settings, commits=commits).serve()
 
 
+def _lines(file: str, hint: str = "write a token on each line") -> list[str]:
+    """Return the lines of a file, without comments and empty ones. Raises ``ConfigError``, also if there are none."""
+    try:
+        text = Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read {file}: {getattr(error, 'strerror', None) or error}") from None
+    found = [line for line in (line.partition("#")[0].strip() for line in text.splitlines()) if line]
+    if not found:
+        raise ConfigError(f"{file} has no tokens", hint=hint)
+    return found
+
+
 def _tokens(file: str | None) -> dict[str, Role]:
     from quacklake.service.listening import roles_of
 
-    if file is None:
-        return {}
-    try:
-        lines = Path(file).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read {file}: {getattr(error, 'strerror', None) or error}") from None
-    found = roles_of(lines)
-    if not found:
-        raise ConfigError(f"{file} has no tokens", hint="write lines such as: reader ql_…")
-    return found
+    return {} if file is None else roles_of(_lines(file, "write lines such as: reader ql_…"))
