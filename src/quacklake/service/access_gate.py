@@ -36,7 +36,7 @@ class _Open:
     used: float
     id: int | None = None
     checked: float = 0.0
-    """When the catalog of that name was last seen to be this one."""
+    """The time at which the catalog of that name was last seen to be this one."""
     principals: OrderedDict[str, Lake] = field(default_factory=OrderedDict)
 
 
