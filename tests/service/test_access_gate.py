@@ -9,7 +9,7 @@ import pytest
 
 import quacklake
 from quacklake import Lake
-from quacklake.errors import NotFoundError, NotPermittedError, UnauthenticatedError
+from quacklake.errors import LimitError, NotFoundError, NotPermittedError, UnauthenticatedError
 from quacklake.service.access_gate import AccessGate
 from quacklake.service.identity import Gate, Role
 
@@ -76,3 +76,26 @@ def test_a_token_of_one_tenant_opens_no_other(tmp_path: Path) -> None:
         with pytest.raises(UnauthenticatedError):
             gate.enter(token, name)
     gate.close()
+
+
+def test_a_gate_has_few_tenants_open_and_closes_those_that_nobody_enters(tmp_path: Path) -> None:
+    url, data = f"sqlite:///{tmp_path}/lakes.db", str(tmp_path / "data")
+    tokens = {}
+    for name in ("acme", "beta", "coda"):
+        with quacklake.connect(url, data, catalog=name, create=True) as lake:
+            tokens[name] = _filled(lake)["reader"]
+
+    def opened(name: str) -> quacklake.Lake:
+        return quacklake.connect(url, catalog=name, create=False)
+
+    busy = AccessGate.of_tenants(opened, most=2)
+    for name in ("acme", "beta"):
+        busy.enter(tokens[name], name)
+    with pytest.raises(LimitError):
+        busy.enter(tokens["coda"], "coda")
+    assert busy.enter(tokens["acme"], "acme").lake.catalog == "acme"
+    busy.close()
+    calm = AccessGate.of_tenants(opened, most=2, idle_seconds=0)
+    for name in ("acme", "beta", "coda", "acme"):
+        assert calm.enter(tokens[name], name).lake.catalog == name
+    calm.close()

@@ -54,6 +54,7 @@ class AccessGate:
         self._name: str | None = name
         self._lakes = {name: _Open(lake, time.monotonic())}
         self._known: Callable[[str], int] | None = None
+        self._most, self._idle_seconds = _MOST_LAKES, _IDLE_SECONDS
         self._lock = threading.Lock()
 
     @classmethod
@@ -63,13 +64,17 @@ class AccessGate:
         *,
         web: WebTokens | None = None,
         known: Callable[[str], int] | None = None,
+        most: int = _MOST_LAKES,
+        idle_seconds: float = _IDLE_SECONDS,
     ) -> AccessGate:
         """Return a gate for the catalogs of a shared lake: ``lambda name: quacklake.connect(url, catalog=name)``.
 
         ``known`` returns the id of the catalog that has a name now, so that one which was dropped or renamed is closed.
+        At most ``most`` are open. For another one, that which was entered longest ago is closed, if that is at least
+        ``idle_seconds`` ago: statements and jobs may still use one that was entered later.
         """
         gate = cls.__new__(cls)
-        gate._known = known
+        gate._known, gate._most, gate._idle_seconds = known, most, idle_seconds
         gate._opened, gate._name, gate._lakes, gate._lock = opened, None, {}, threading.Lock()
         gate._web = web
         return gate
@@ -144,11 +149,11 @@ class AccessGate:
                 self._lakes[name].checked = -_KNOWN_SECONDS
 
     def _make_room(self) -> None:
-        if len(self._lakes) < _MOST_LAKES:
+        if len(self._lakes) < self._most:
             return
         name, oldest = min(self._lakes.items(), key=lambda entry: entry[1].used)
-        if time.monotonic() - oldest.used < _IDLE_SECONDS:
-            raise LimitError(f"{_MOST_LAKES} lakes are in use", hint="try again later")
+        if time.monotonic() - oldest.used < self._idle_seconds:
+            raise LimitError(f"{self._most} lakes are in use", hint="try again later")
         del self._lakes[name]
         oldest.lake.close()
 

@@ -66,6 +66,10 @@ class ServiceSettings:
     """Requests that wait for their turn; further ones are answered with 429."""
     idle_sessions: int = 8
     """Sessions of a lake that are kept open between statements."""
+    open_tenants: int = 64
+    """Catalogs of a shared lake that are open at a time."""
+    tenant_idle_seconds: float = 600.0
+    """The time after which a catalog that nobody has entered may be closed for another one."""
     open_lakes: int = 32
     """Lakes and past snapshots whose sessions are kept open."""
 

@@ -120,7 +120,10 @@ def serve(
         operator = _operator(context, managing) if tenants else None
         if operator is not None:
             stack.callback(operator.close)
-        gate = _gate(context, folder, None if users or tenants else known, role, web, operator)
+        if operator is not None:
+            gate = _tenant_gate(operator, settings, web)
+        else:
+            gate = _gate(context, folder, None if users else known, role, web)
         stack.callback(gate.close)
         place = None if flight is None else (host, flight)
         _run(context, settings, gate, taken, url, place, tls, made, is_early, operator)
@@ -167,6 +170,20 @@ def _operator(context: Context, tokens: list[str]) -> Operator:
 
     options = context.options
     return Operator(tenants(options.lake, options.data_path, create=False, config_file=options.config_file), tokens)
+
+
+def _tenant_gate(operator: Operator, settings: ServiceSettings, web: WebTokens | None) -> Gate:
+    """Return the gate to all catalogs of a shared lake."""
+    from quacklake.service.access_gate import AccessGate
+
+    tenants = operator.tenants
+    return AccessGate.of_tenants(
+        tenants.open,
+        web=web,
+        known=lambda name: tenants.get(name).id,
+        most=settings.open_tenants,
+        idle_seconds=settings.tenant_idle_seconds,
+    )
 
 
 def _app(
@@ -273,15 +290,12 @@ def _gate(
     tokens: dict[str, Role] | None,
     anonymous: Role | None,
     web: WebTokens | None,
-    operator: Operator | None = None,
 ) -> Gate:
-    """Return the gate to the lake of the demo, in a folder, to that which was asked for, or to all of an operator."""
+    """Return the gate to the lake of the demo, in a folder, or to the lake that was asked for."""
     from quacklake.service.access_gate import AccessGate
     from quacklake.service.demo import DemoGate, demo_lake
     from quacklake.service.identity import TokenGate
 
-    if operator is not None:
-        return AccessGate.of_tenants(operator.tenants.open, web=web, known=lambda name: operator.tenants.get(name).id)
     if tokens is None:
         return AccessGate(context.open(write=True) if folder is None else demo_lake(folder), web=web)
     if folder is None:
