@@ -18,6 +18,7 @@ import pytest
 from pyarrow import fs
 
 import quacklake
+from quacklake import faults
 from quacklake.errors import AlreadyExistsError, InputError, PathError, StreamMismatchError
 from quacklake.storage.roots import S3Options, open_root
 from services.s3 import S3Server
@@ -155,6 +156,26 @@ def test_an_export_that_is_killed_goes_on_where_it_was(
     found = names(s3_server, place)
     assert "_SUCCESS" in found and "_export.json" not in found
     assert len([name for name in found if name.endswith(".parquet")]) == 2, "nothing is left of the table that was not"
+
+
+def test_an_export_of_another_lake_does_not_go_on_with_one_that_was_interrupted(
+    tmp_path: Path, s3_server: S3Server, s3_bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in s3_server.environment().items():
+        monkeypatch.setenv(name, value)
+    lakes = []
+    for name in ("one", "other"):
+        lake = quacklake.connect(f"sqlite:///{tmp_path}/{name}.db", f"{tmp_path}/{name}", create=True)
+        lake.sql(f"CREATE TABLE t AS SELECT '{name}' AS lake")
+        lakes.append(lake)
+    fault = faults.Fault(pattern="export.publish.before")
+    with faults.arm(fault), pytest.raises(faults.FaultInjected):
+        lakes[0].export_to(f"parquet:{s3_bucket}/twice")
+    with pytest.raises(AlreadyExistsError, match="another export"):
+        lakes[1].export_to(f"parquet:{s3_bucket}/twice")
+    assert lakes[0].export_to(f"parquet:{s3_bucket}/twice").tables
+    for lake in lakes:
+        lake.close()
 
 
 def test_an_export_does_not_go_where_a_lake_has_its_files(

@@ -14,7 +14,7 @@ from quacklake.errors import InputError
 from quacklake.format.schema import Column
 from quacklake.lake.transfers import LeftOut
 from quacklake.transfer.new_folders import ExportFolder, described
-from quacklake.transfer.targets import ExportedTable, View
+from quacklake.transfer.targets import ExportedTable, View, uuids
 
 _TEXTS = ("int128", "interval", "json", "time", "time_ns", "timetz", "uint128", "uuid")
 _WIDER = {
@@ -50,7 +50,7 @@ class DeltaTarget:
 
     def begin(self, snapshot_id: int, tables: Sequence[ExportedTable]) -> list[ExportedTable]:
         """Return the tables that have a log, which is written last."""
-        self._folder.begin(described("delta", snapshot_id, self._keys, [table.qualified_name for table in tables]))
+        self._folder.begin(described("delta", snapshot_id, self._keys, uuids(tables)))
         done = [table for table in tables if self._folder.has(*self._inside(table), "_delta_log")]
         for table in tables:
             if table not in done:

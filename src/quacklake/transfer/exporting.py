@@ -93,7 +93,13 @@ def _chosen(at: LakeAt, names: Sequence[str], wanted: Selection) -> list[Exporte
             held = at.table(sql_name(info.schema_name, info.name))
             found.append(
                 ExportedTable(
-                    info.schema_name, info.name, info.schema, held.comment, held.column_comments, held.primary_key
+                    info.schema_name,
+                    info.name,
+                    info.schema,
+                    held.comment,
+                    held.column_comments,
+                    held.primary_key,
+                    info.uuid,
                 )
             )
     for ref in refs:

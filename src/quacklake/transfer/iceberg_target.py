@@ -25,7 +25,7 @@ from quacklake.operations.context import LakeContext
 from quacklake.transfer.delta_target import changed_types, converted, delta_columns
 from quacklake.transfer.new_folders import RemoteFolder, described, remote_store
 from quacklake.transfer.places import check_target, local
-from quacklake.transfer.targets import ExportedTable, View
+from quacklake.transfer.targets import ExportedTable, View, uuids
 
 _LEAVE = "leave the table out with exclude"
 _TARGET = 128 * 1000**2
@@ -85,7 +85,7 @@ class IcebergTarget:
         """Return the tables of an object store that have a metadata file, which is written last."""
         if self._remote is None:
             return []
-        self._remote.begin(described("iceberg", snapshot_id, self._keys, [table.qualified_name for table in tables]))
+        self._remote.begin(described("iceberg", snapshot_id, self._keys, uuids(tables)))
         done = []
         for table in tables:
             listed = self._remote.store.list("/".join((*table.folders(), "metadata")))

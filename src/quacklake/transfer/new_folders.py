@@ -6,6 +6,7 @@ the end that it is complete; an export of the same snapshot goes on where one th
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import tempfile
@@ -235,7 +236,11 @@ class RemoteFolder:
         """Leave what was written: the export can be repeated, and goes on there."""
 
 
-def described(kind: str, snapshot_id: int, keys: Sequence[str], tables: Sequence[str]) -> str:
-    """Return what tells one export from another, as errors show it."""
+def described(kind: str, snapshot_id: int, keys: Sequence[str], tables: Mapping[str, str]) -> str:
+    """Return what tells one export from another, as errors show it; ``tables`` are names with their UUIDs.
+
+    Tables of two lakes may have the same names and snapshots, but not the same UUIDs.
+    """
     parted = f" by {', '.join(keys)}" if keys else ""
-    return f"snapshot {snapshot_id} as {kind}{parted}, tables {', '.join(tables)}"
+    which = hashlib.sha256("\n".join(tables.values()).encode()).hexdigest()[:12]
+    return f"snapshot {snapshot_id} as {kind}{parted}, tables {', '.join(tables)} ({which})"

@@ -37,6 +37,7 @@ class ExportedTable:
     comment: str | None = None
     column_comments: Mapping[str, str] = field(default_factory=dict)
     primary_key: tuple[str, ...] = ()
+    uuid: str = ""
 
     @property
     def qualified_name(self) -> str:
@@ -51,6 +52,11 @@ class ExportedTable:
     def folders(self) -> tuple[str, str]:
         """Return the names of the folders of the schema and the table. Raises ``InputError`` for impossible ones."""
         return part_of_path(self.schema, "schema"), part_of_path(self.name, "table")
+
+
+def uuids(tables: Sequence[ExportedTable]) -> dict[str, str]:
+    """Return the UUIDs of tables by their names."""
+    return {table.qualified_name: table.uuid for table in tables}
 
 
 class ExportTarget(Protocol):
@@ -155,7 +161,7 @@ class FolderTarget:
 
     def begin(self, snapshot_id: int, tables: Sequence[ExportedTable]) -> list[ExportedTable]:
         """Return the tables whose folders are marked as complete."""
-        self._folder.begin(described(self._kind, snapshot_id, self._keys, [table.qualified_name for table in tables]))
+        self._folder.begin(described(self._kind, snapshot_id, self._keys, uuids(tables)))
         return [table for table in tables if self._folder.is_complete(*table.folders())]
 
     def write(self, table: ExportedTable, rows: pa.RecordBatchReader) -> None:
