@@ -344,7 +344,7 @@ def test_pages_of_the_audit_log_have_every_record_once(office: Office) -> None:
     rows = office.lake.sql(
         "SELECT statement_hash FROM quacklake_audit.log WHERE principal = 'rea' ORDER BY time DESC, rowid DESC"
     ).fetchall()
-    assert [record["statement_hash"] for record in found] == [row[0] for row in rows] and len(found) > 30
+    assert [record["statement_hash"] for record in found] == [row[0] for row in rows] and len(found) >= 30
     assert http.get("/api/v1/audit", params={"cursor": "WzEsMl0="}).status_code == 400
     assert http.get("/api/v1/audit", params={"since": "soon"}).status_code == 400
 

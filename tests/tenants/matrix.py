@@ -32,6 +32,8 @@ class Theirs:
     folder: Path
     file: Path
     snapshot: int
+    grant: str
+    rule: str
     table: str = "umbral"
     deep: str = "hidden.umbral_deep"
     view: str = "umbral_view"
@@ -219,6 +221,8 @@ def _names() -> Iterator[Case]:
         ("access.check_user", "user", lambda m, o: m.access.check_user(o.user)),
         ("access.grant", "user", lambda m, o: m.access.grant("SELECT", o.user, table="mine")),
         ("access.revoke", "user", lambda m, o: m.access.revoke("SELECT", o.user, table="mine")),
+        ("access.revoke_grant", "grant", lambda m, o: m.access.revoke_grant(o.grant)),
+        ("access.drop_rule", "rule", lambda m, o: m.access.drop_rule(o.rule)),
         ("as_principal", "user", lambda m, o: m.as_principal(o.user)),
         ("access.drop_role", "role", lambda m, o: m.access.drop_role(o.role)),
         ("access.add_member", "role", lambda m, o: m.access.add_member(o.role, "reader")),

@@ -66,7 +66,8 @@ def _pair(url: str, home: Path) -> Iterator[Pair]:
         with tenants.open("acme2") as lake:
             matrix.fill(lake)
             file = next((home / "data/acme2").rglob("*.parquet"))
-            found = Theirs("acme2", theirs.uuid, home / "data/acme2", file, lake.current_snapshot())
+            ids = lake.access.grants()[0].grant_id, lake.access.policies()[0].policy_id
+            found = Theirs("acme2", theirs.uuid, home / "data/acme2", file, lake.current_snapshot(), *ids)
         # the folder of all lakes is one from which files may come, but those of other catalogs are theirs
         with tenants.open("acme", foreign_paths=str(home)) as lake:
             lake.create_table("mine", matrix.ROWS)
