@@ -36,7 +36,7 @@ export function SignIn({ error, enter }: { error: Error | null; enter: () => Pro
         </label>
         <label class="inline">
           <input type="checkbox" name="operator" checked={operator} onChange={(event) => setOperator(event.currentTarget.checked)} />
-          <span>It is the token of an operator, who manages tenants</span>
+          <span>It is the token of an operator</span>
         </label>
         <button type="submit" class="primary" disabled={busy || token.trim() === ""}>
           Sign in
