@@ -259,6 +259,7 @@ def test_transactions_travel_in_time_turn_pages_and_show_a_wallet(page: Page, ri
     assert wallet is not None
     page.click("#tab-wallets")
     page.see(".list tbody th", wallet[0])
+    picture(page, "wallets", tmp_path)
     clean(page)
     page.click(".list tbody th a", wallet[0])
     total(page, counted(rich, f"'{wallet[0]}' IN (from_address, to_address)"))
@@ -278,6 +279,7 @@ def test_transactions_travel_in_time_turn_pages_and_show_a_wallet(page: Page, ri
     page.choose("select[name=at]", "")
     page.click("#tab-networks")
     page.see(".networks li", "Ethereum/Mainnet")
+    picture(page, "networks", tmp_path)
     clean(page)
     page.click("#tab-statistics")
     page.see(".days li", "2026-11-16")

@@ -453,6 +453,9 @@ def test_commits_show_at_once(page: Page, shop: Served, tmp_path: Path) -> None:
         picture(page, "overview", tmp_path)
         picture(page, "overview-dark", tmp_path, "dark")
         picture(page, "overview-phone", tmp_path, width=360)
+        page.go("snapshots")
+        page.see(".snapshots li", "An order came in")
+        picture(page, "snapshots", tmp_path)
     page.wait(f"document.querySelector('.live .dim').textContent === '#{shop.lake.current_snapshot()}'")
 
 
