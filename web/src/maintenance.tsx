@@ -5,6 +5,7 @@ import { useState } from "preact/hooks";
 import "./access.css";
 import { List } from "./access.tsx";
 import { get } from "./api.ts";
+import { Due } from "./due.tsx";
 import { bytes, count, counted } from "./format.ts";
 import { useLoad, useNewest } from "./hooks.ts";
 import { JobDialog, type Work } from "./jobs.tsx";
@@ -12,7 +13,7 @@ import { loadKnown } from "./names.ts";
 import "./pages.css";
 import { routeTo } from "./route.ts";
 import type { Care } from "./types.ts";
-import { Card, Empty, Failure, Figure, Icon, sentence, Waiting } from "./ui.tsx";
+import { Card, Empty, Failure, Figure, Waiting } from "./ui.tsx";
 
 interface Option {
   option: string;
@@ -92,28 +93,6 @@ function Maintain({ care, start }: { care: Care; start: Start }) {
     <button type="button" class="maintain" onClick={() => start({ title: "Do what is due", about: "All of this is done, one after the other, unless another process is at it.", kind: "maintain", given: {}, dry: false, plan, verb: "Maintain" })}>
       Do what is due…
     </button>
-  );
-}
-
-function Due({ care }: { care: Care }) {
-  if (!care.due.length)
-    return (
-      <p class="fine">
-        <Icon name="check" /> Nothing is due.
-      </p>
-    );
-  return (
-    <ul class="due">
-      {care.due.map((each, index) => (
-        <li key={index}>
-          <Icon name="warning" />
-          <span>
-            <strong>{sentence(each.job.replaceAll("_", " "))}</strong> {each.table !== null && <code>{each.table}</code>}
-            <span class="dim"> {each.reason}</span>
-          </span>
-        </li>
-      ))}
-    </ul>
   );
 }
 

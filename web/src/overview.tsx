@@ -4,6 +4,7 @@ import { useMemo, useState } from "preact/hooks";
 
 import { get, Problem } from "./api.ts";
 import { Begin } from "./begin.tsx";
+import { Due } from "./due.tsx";
 import { ago, bytes, count, counted, parseTime } from "./format.ts";
 import { useHeard, useLoad, useNewest, useNow, useSession } from "./hooks.ts";
 import { JobDialog, type Work } from "./jobs.tsx";
@@ -14,7 +15,7 @@ import { loadKnown, type Known } from "./names.ts";
 import { routeTo } from "./route.ts";
 import { SnapshotList } from "./snapshots.tsx";
 import type { Care, Snapshot } from "./types.ts";
-import { Card, Empty, Failure, Figure, Icon, sentence, Waiting } from "./ui.tsx";
+import { Card, Empty, Failure, Figure, Waiting } from "./ui.tsx";
 
 const MINUTES = 30;
 const RECENT = 1000;
@@ -58,7 +59,7 @@ export function OverviewPage() {
             <Card title="Care" aside={care.data && facts.role === "admin" && <Upkeep care={care.data} start={setWork} />}>
               {care.error && !care.data && <Failure error={care.error} again={care.again} />}
               {!care.data && !care.error && <Waiting lines={3} />}
-              {care.data && <CareList care={care.data} />}
+              {care.data && <Due care={care.data} />}
             </Card>
           )}
           <Lags />
@@ -141,28 +142,6 @@ function Sizes({ tables, known }: { tables: Care["tables"]; known: Known | undef
           <i>
             <b style={{ width: `${(table.bytes / most) * 100}%` }} />
           </i>
-        </li>
-      ))}
-    </ul>
-  );
-}
-
-function CareList({ care }: { care: Care }) {
-  if (!care.due.length)
-    return (
-      <p class="fine">
-        <Icon name="check" /> Nothing is due. Small files, deletes and rows in the catalog are within limits.
-      </p>
-    );
-  return (
-    <ul class="due">
-      {care.due.map((each, index) => (
-        <li key={index}>
-          <Icon name="warning" />
-          <span>
-            <strong>{sentence(each.job.replaceAll("_", " "))}</strong> {each.table !== null && <code>{each.table}</code>}
-            <span class="dim"> {each.reason}</span>
-          </span>
         </li>
       ))}
     </ul>

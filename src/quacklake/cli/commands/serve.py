@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from quacklake.cli.context import Context
 from quacklake.cli.options import option
-from quacklake.errors import ConfigError, MissingExtraError
+from quacklake.errors import ConfigError, MissingExtraError, NotFoundError
 
 if TYPE_CHECKING:
     import socket
@@ -101,11 +101,11 @@ def serve(
         statement_seconds=parse_duration(timeout).total_seconds(),
     )
     made = None
-    managing = _lines(operators) if tenants and operators is not None else []
+    managing = [] if operators is None else _lines(operators)
     if tenants and not managing:
         made = listening.new_token()
         managing = [made]
-    elif not known and anonymous is None and not users and not tenants:
+    elif not (known or anonymous or users or tenants):
         made = listening.new_token()
         known = {made: Role.ADMIN}
     with ExitStack() as stack:
@@ -120,7 +120,6 @@ def serve(
         operator = _operator(context, managing) if tenants else None
         if operator is not None:
             stack.callback(operator.close)
-        if operator is not None:
             gate = _tenant_gate(operator, settings, web)
         else:
             gate = _gate(context, folder, None if users else known, role, web)
@@ -169,7 +168,12 @@ def _operator(context: Context, tokens: list[str]) -> Operator:
     from quacklake.service.operators import Operator
 
     options = context.options
-    return Operator(tenants(options.lake, options.data_path, create=False, config_file=options.config_file), tokens)
+    try:
+        found = tenants(options.lake, options.data_path, create=False, config_file=options.config_file)
+    except NotFoundError as error:
+        error.hint = "quacklake tenant create NAME --data-path FOLDER makes one"
+        raise
+    return Operator(found, tokens)
 
 
 def _tenant_gate(operator: Operator, settings: ServiceSettings, web: WebTokens | None) -> Gate:
