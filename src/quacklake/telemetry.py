@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from threading import Lock
 from time import perf_counter
 from types import MappingProxyType
@@ -36,7 +37,6 @@ _LONGEST = 400
 
 Span = Callable[[str], AbstractContextManager[object]]
 _span: Span | None = None
-_loggers: dict[str, logging.Logger] = {}
 _lock = Lock()
 _counters: dict[str, int] = {}
 _gauges: dict[str, int] = {}
@@ -144,14 +144,28 @@ def _add(timings: dict[str, Timing], name: str, seconds: float) -> None:
     )
 
 
-@contextmanager
-def logged(name: str, detail: object = None) -> Iterator[None]:
-    """Log the block with its time, and keep no count of it: for what happens very often."""
-    start = perf_counter()
-    try:
-        yield
-    finally:
-        _log_step(name, detail, perf_counter() - start)
+class logged:
+    """Logs a block with its time, and keeps no count of it: for what happens very often."""
+
+    __slots__ = ("_detail", "_name", "_start")
+
+    def __init__(self, name: str, detail: object = None) -> None:
+        self._name = name
+        self._detail = detail
+
+    def __enter__(self) -> None:
+        self._start = perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        _log_step(self._name, self._detail, perf_counter() - self._start)
+
+
+@lru_cache(maxsize=1024)
+def _place(name: str) -> tuple[logging.Logger, int, str]:
+    """Return the logger of a step, its level, and the name of the step there."""
+    area, _, step = name.partition(".")
+    level = logging.DEBUG if area in _OFTEN and name not in _LARGER else logging.INFO
+    return logging.getLogger(f"{LOGGER_NAME}.{area}"), level, step
 
 
 def _log_step(name: str, detail: object, seconds: float) -> None:
@@ -159,9 +173,7 @@ def _log_step(name: str, detail: object, seconds: float) -> None:
 
     A detail with an attribute ``whole`` has more to tell, which is for those who look for errors.
     """
-    area, _, step = name.partition(".")
-    level = logging.DEBUG if area in _OFTEN and name not in _LARGER else logging.INFO
-    logger = _loggers.get(area) or _loggers.setdefault(area, logging.getLogger(f"{LOGGER_NAME}.{area}"))
+    logger, level, step = _place(name)
     if not logger.isEnabledFor(level):
         return
     logger.log(level, "%s", " ".join(part for part in (step, f"{seconds * 1000:.1f} ms", _line(detail)) if part))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
@@ -13,7 +12,7 @@ from sqlalchemy.engine import Connection
 
 from quacklake import faults, telemetry
 from quacklake.catalog import scoped
-from quacklake.catalog.databases.database import Database, Rows
+from quacklake.catalog.databases.database import Database, PreparedSelect, Rows
 from quacklake.catalog.tables import ADDED_LATER, NamedType, Tables, Text
 from quacklake.errors import NotFoundError, SnapshotExpiredError
 from quacklake.format import inline
@@ -123,6 +122,26 @@ _RUNS = 20
 """Up to this many runs of ids are named by their ends."""
 
 
+class Step:
+    """Counts and logs a block as one statement, which is a fault point before and after."""
+
+    __slots__ = ("_logged", "_name")
+
+    def __init__(self, name: str, statement: Any) -> None:
+        self._name = name
+        self._logged = telemetry.logged(name, statement)
+
+    def __enter__(self) -> None:
+        faults.reach(f"{self._name}.before")
+        self._logged.__enter__()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._logged.__exit__()
+        if kind is None:
+            telemetry.count("catalog.statements")
+            faults.reach(f"{self._name}.after")
+
+
 class CatalogStatements:
     """One transaction of the metadata database."""
 
@@ -141,19 +160,19 @@ class CatalogStatements:
         """Return the same transaction with the methods of this class."""
         return cls(other.connection, other.meta, other.backend, other._cache)
 
-    @contextmanager
-    def step(self, name: str, statement: Any = None) -> Iterator[None]:
+    def step(self, name: str, statement: Any = None) -> Step:
         """Count and log a block as one statement of that name, which is a fault point before and after."""
-        faults.reach(f"catalog.{name}.before")
-        with telemetry.logged(f"catalog.{name}", statement):
-            yield
-        telemetry.count("catalog.statements")
-        faults.reach(f"catalog.{name}.after")
+        return Step(f"catalog.{name}", statement)
 
     def run(self, name: str, statement: Any, parameters: Any = None) -> sa.CursorResult[*tuple[Any, ...]]:
         """Execute one named statement."""
         with self.step(name, statement):
             return self.connection.execute(statement, parameters)
+
+    def ask(self, name: str, statement: sa.Select[Any], parameters: Mapping[str, Any]) -> Rows:
+        """Return the rows of one named select that is built once and run often."""
+        with self.step(name, statement):
+            return self.backend.ask(self.connection, PreparedSelect(statement, parameters))
 
     def cached(self, key: Any, build: Any) -> Any:
         """Return a statement that is built once per catalog."""

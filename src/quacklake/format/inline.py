@@ -109,11 +109,16 @@ def encode(array: pa.Array | pa.ChunkedArray, column: Column, database: str) -> 
         unit, bits, text = getattr(array.type, "unit", "D"), array.type.bit_width, encoder(column.type)
         ticks = array.cast(pa.int32() if bits == 32 else pa.int64()).to_pylist()
         return [None if tick is None else text(from_physical(tick, unit, bits=bits)) for tick in ticks]
-    write = _WRITTEN.get((base, database)) or _SIMPLE.get(base)
+    write = writer(base, database)
     if write is None and base not in _AS_IS:
         return None
     values: list[Any] = array.to_pylist()
     return values if write is None else [None if value is None else write(value) for value in values]
+
+
+def writer(base: str, database: str) -> Callable[[Any], Any] | None:
+    """Return what turns a value of a simple type into a parameter; None for one that is a parameter itself."""
+    return _WRITTEN.get((base, database)) or _SIMPLE.get(base)
 
 
 _AS_IS = ("boolean", "null", *_INTEGERS, *_TEXT, "blob", "float32", "float64")

@@ -85,13 +85,13 @@ def _leaf(array: Any, column: Column, missing: int) -> ColumnStats:
         extra = extent(_unwrapped(array).to_pylist())
     elif values and measure is not None:
         low, high, has_nan = measure(_unwrapped(array), type)
-    (low_text, low_exact), (high_text, high_exact) = _end(low, type, upper=False), _end(high, type, upper=True)
+    (low_text, low_exact), (high_text, high_exact) = end_of(low, type, upper=False), end_of(high, type, upper=True)
     return ColumnStats(
         column.id, None, values, nulls + missing, low_text, high_text, has_nan, extra, low_exact, high_exact
     )
 
 
-def _end(value: Comparable | None, type: str, *, upper: bool) -> tuple[str | None, bool | None]:
+def end_of(value: Comparable | None, type: str, *, upper: bool) -> tuple[str | None, bool | None]:
     """Return the text of a bound, cut if it is long, and whether it is exact."""
     if value is None:
         return None, None
@@ -272,7 +272,8 @@ def merge(old: TableColumnStats | None, new: ColumnStats, type: str, *, first: b
         high, high_exact = _wider((old.max, old.max_exact), (new.max, new.max_exact), type, upper=True)
         extra = _merged_extra(old.extra, new.extra, type)
     has_null, has_nan = _either(old.contains_null, has_null), _either(old.contains_nan, new.contains_nan)
-    return TableColumnStats(new.column_id, has_null, has_nan, low, high, extra, low_exact, high_exact)
+    merged = TableColumnStats(new.column_id, has_null, has_nan, low, high, extra, low_exact, high_exact)
+    return old if merged == old else merged
 
 
 _Bound = tuple[str | None, bool | None]
@@ -282,12 +283,12 @@ def _wider(old: _Bound, new: _Bound, type: str, *, upper: bool) -> _Bound:
     """Return the wider of two bounds, in the documented encoding, and whether it is exact: of equal ones both must."""
     if old[0] is None or new[0] is None:
         return None, None
-    one, two = _decoded(old[0], type), _decoded(new[0], type)
+    (one, old_text), (two, new_text) = _read(old[0], type), _read(new[0], type)
     if one is None or two is None:
         return None, None
     # Two bounds of one type are always of one Python type.
     wins = (two > one) if upper else (two < one)  # type: ignore[operator]
-    text = _documented(new[0] if wins else old[0], type)
+    text = new_text if wins else old_text
     exact = new[1] if wins else old[1] and (new[1] or one != two)
     return text, None if text is None else bool(exact)
 
@@ -314,15 +315,11 @@ def _outer(old: str | None, new: str | None, type: str, *, upper: bool) -> str |
     return _wider((old, None), (new, None), type, upper=upper)[0]
 
 
-# The bounds of a table are met again with every commit.
-_decoded = lru_cache(maxsize=16_384)(decode)
-
-
-@lru_cache(maxsize=16_384)
-def _documented(text: str, type: str) -> str | None:
-    """Return a bound in the documented encoding."""
-    value = _decoded(text, type)
-    return None if value is None else encode_comparable(value, type)
+@lru_cache(maxsize=16_384)  # the bounds of a table are met again with every commit
+def _read(text: str, type: str) -> tuple[Comparable | None, str | None]:
+    """Return the value of a bound, and its text in the documented encoding."""
+    value = decode(text, type)
+    return value, None if value is None else encode_comparable(value, type)
 
 
 _INFINITY = (1 << 63) - 1

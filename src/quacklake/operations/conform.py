@@ -17,7 +17,7 @@ from quacklake.engines.duckdb.connections import writing
 from quacklake.engines.duckdb.engine import places_to_target
 from quacklake.engines.duckdb.expressions import plain_expression
 from quacklake.errors import ConstraintError, InputError, NotPermittedError, SchemaMismatchError, nearest
-from quacklake.format import inline
+from quacklake.format import inline, small_batches
 from quacklake.format.names import fold, literal, quote
 from quacklake.format.objects import NAME_ROW_ID, TableInfo
 from quacklake.format.schema import Column, TableSchema, from_arrow
@@ -282,6 +282,11 @@ def encoded_insert(
             # inlined times are in UTC, and DuckDB returns them in the time zone of the session
             rows = rows.set_column(index, rows.schema.field(index).with_type(wanted), array.cast(wanted))
             array = rows.column(index)
+        small = small_batches.encode(array, column, database) if array.type == wanted else None
+        if small is not None:
+            columns.append(small[0])
+            stats.append(small[1])
+            continue
         columns.append(inline.encode(array, column, database))
         if column.nested and column.travels_as_text:
             stats.extend(ColumnStats(leaf.id) for leaf in column.leaves())

@@ -15,7 +15,8 @@ from sqlalchemy.sql import func
 
 from quacklake.catalog import scoped
 from quacklake.catalog.databases.database import Database, Failure, PreparedSelect, Rows, replace_closed
-from quacklake.catalog.databases.postgres_direct import Direct, as_sqlalchemy, copy_arrow, send_together
+from quacklake.catalog.databases.direct import Direct, DirectStatements
+from quacklake.catalog.databases.postgres_direct import as_sqlalchemy, copy_arrow, send, send_together
 
 #: The space of advisory locks that is the commit queue's; the metadata schema picks one in it.
 _LOCK_SPACE = 0x51756163
@@ -45,7 +46,7 @@ class PostgresDatabase(Database):
         super().__init__(*args, **options)
         self._few: dict[sa.Table, sa.Insert] = {}
         self._set: dict[sa.Table, sa.Update] = {}
-        self._direct: dict[tuple[Any, tuple[str, ...]], Direct] = {}
+        self._direct = DirectStatements()
 
     def engine_options(self) -> dict[str, Any]:
         return {
@@ -127,7 +128,7 @@ class PostgresDatabase(Database):
     def write(
         self, connection: Connection, statement: sa.Insert | sa.Update, rows: Sequence[Mapping[str, Any]]
     ) -> None:
-        direct = self._as_direct(connection, statement, rows[0])
+        direct = self._direct.find(connection, statement, rows[0])
         batch: list[Any] | None = connection.info.get(_BATCH)
         if batch is None:
             send_together(connection, [(direct, row) for row in rows])
@@ -139,17 +140,10 @@ class PostgresDatabase(Database):
         return direct.rows(cursor)
 
     def _send(self, connection: Connection, question: PreparedSelect) -> tuple[Direct, Any]:
-        direct = self._as_direct(connection, question.statement, question.parameters)
+        direct = self._direct.find(connection, question.statement, question.parameters)
         # a statement that the driver has prepared keeps its old plan
         prepare = False if question.fresh else None
-        return direct, direct.send(connection, question.parameters, prepare=prepare)
-
-    def _as_direct(self, connection: Connection, statement: Any, parameters: Mapping[str, Any]) -> Direct:
-        key = (statement, tuple(parameters))
-        direct = self._direct.get(key)
-        if direct is None:
-            direct = self._direct[key] = Direct(connection, *key)
-        return direct
+        return direct, send(connection, direct, question.parameters, prepare=prepare)
 
     def begin_read(self, connection: Connection) -> Connection:
         return connection.execution_options(isolation_level="REPEATABLE READ")

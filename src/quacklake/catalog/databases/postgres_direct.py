@@ -1,7 +1,6 @@
 """Statements handed to the driver of PostgreSQL without SQLAlchemy.
 
-SQLAlchemy takes longer to run a statement than the driver and the server together; a statement that runs in every
-commit needs it once. Statements that do not depend on each other are joined into one, which saves round trips.
+Statements that do not depend on each other are joined into one, which saves round trips.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import functools
 import io
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -18,8 +17,9 @@ from pyarrow import csv
 from sqlalchemy.engine import Connection
 
 from quacklake.catalog import scoped
+from quacklake.catalog.databases.direct import Direct
 
-Step = tuple["Direct", Mapping[str, Any]]
+Step = tuple[Direct, Mapping[str, Any]]
 
 _EACH = 40
 """About how much longer a statement becomes beside others."""
@@ -28,59 +28,17 @@ _LENGTH, _PARAMETERS = 4_000, 50
 _MARK = re.compile(r"%%|%\(")
 
 
-class Direct:
-    """A statement in the form of the driver; ``keys`` are the columns of an insert."""
-
-    __slots__ = ("_bind", "_fixed", "_result", "_scoped", "parameters", "text")
-
-    def __init__(self, connection: Connection, statement: Any, keys: Sequence[str]) -> None:
-        dialect = connection.dialect
-        compiled = statement.compile(dialect=dialect, column_keys=list(keys))
-        if compiled.post_compile_params or compiled.escaped_bind_names:
-            raise sa.exc.CompileError("the text of this statement is another for other parameters")
-        self.text: str = compiled.string
-        self.parameters = len(compiled.binds)
-        self._scoped = scoped.CATALOG in compiled.binds
-        self._fixed: dict[str, Any] = {name: value for name, value in compiled.params.items() if value is not None}
-        self._bind: list[tuple[str, Callable[[Any], Any]]] = []
-        for name, parameter in compiled.binds.items():
-            process = parameter.type.dialect_impl(dialect).bind_processor(dialect)
-            if process is not None:
-                self._bind.append((name, process))
-        columns = statement.selected_columns if isinstance(statement, sa.Select) else ()
-        self._result = [column.type.dialect_impl(dialect).result_processor(dialect, None) for column in columns]
-
-    def send(self, connection: Connection, parameters: Mapping[str, Any], *, prepare: bool | None = None) -> Any:
-        """Run it; return the cursor, which inside a pipeline knows nothing yet."""
-        return _execute(connection, self.text, self.values(connection, parameters), prepare)
-
-    def values(self, connection: Connection, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """Return all parameters as the driver takes them."""
-        values = {**self._fixed, **parameters}
-        if self._scoped:
-            values[scoped.CATALOG] = scoped.required_value_of(connection)
-        for name, process in self._bind:
-            values[name] = process(values[name])
-        return values
-
-    def rows(self, cursor: Any) -> list[tuple[Any, ...]]:
-        """Return what a select has found."""
-        rows: list[tuple[Any, ...]] = cursor.fetchall()
-        if not any(self._result):
-            return rows
-        return [
-            tuple(
-                value if process is None else process(value) for value, process in zip(row, self._result, strict=True)
-            )
-            for row in rows
-        ]
+def send(connection: Connection, direct: Direct, parameters: Mapping[str, Any], *, prepare: bool | None = None) -> Any:
+    """Run a statement; return the cursor, which inside a pipeline knows nothing yet."""
+    return _execute(connection, direct.text, direct.values(connection, parameters), prepare)
 
 
 def send_together(connection: Connection, steps: Iterable[Step]) -> None:
     """Run statements of which none looks at what another does, in any order, by as few as can be."""
     for part in _parts(steps):
         if len(part) == 1:
-            part[0][0].send(connection, part[0][1])
+            direct, parameters = part[0]
+            send(connection, direct, parameters)
             continue
         values = {
             f"p{number}_{name}": value

@@ -15,7 +15,8 @@ import pyarrow as pa
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
-from quacklake.catalog.databases.database import Database, Failure, PreparedSelect
+from quacklake.catalog.databases.database import Database, Failure, PreparedSelect, Rows
+from quacklake.catalog.databases.direct import DirectStatements
 from quacklake.catalog.databases.sqlite_connection import (
     Identity,
     LockedConnection,
@@ -83,6 +84,10 @@ class SqliteDatabase(Database):
     name = "sqlite"
     empty = "sqlite://"
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._direct = DirectStatements()
+
     def tail(self, element: sa.ColumnElement[Any], length: int) -> sa.ColumnElement[str]:
         return sa.func.substr(element, -length)
 
@@ -143,6 +148,21 @@ class SqliteDatabase(Database):
     def enter_queue(self, connection: Connection, scope: str, ahead: PreparedSelect | None = None) -> None:
         """Do nothing: ``BEGIN IMMEDIATE`` has queued already."""
 
+    def ask(self, connection: Connection, question: PreparedSelect) -> Rows:
+        direct = self._direct.find(connection, question.statement, question.parameters)
+        cursor = _cursor(connection).execute(direct.text, direct.placed(connection, question.parameters))
+        return direct.rows(cursor)
+
+    def write(
+        self, connection: Connection, statement: sa.Insert | sa.Update, rows: Sequence[Mapping[str, Any]]
+    ) -> None:
+        direct = self._direct.find(connection, statement, rows[0])
+        cursor = _cursor(connection)
+        if len(rows) == 1:
+            cursor.execute(direct.text, direct.placed(connection, rows[0]))
+        else:
+            cursor.executemany(direct.text, [direct.placed(connection, row) for row in rows])
+
     def committed(self, connection: Connection) -> bool:
         driver = connection.connection.driver_connection
         if not isinstance(driver, GuardedConnection) or not log_replaced(driver):
@@ -196,3 +216,9 @@ class SqliteDatabase(Database):
     def classify(self, error: BaseException) -> Failure:
         code = getattr(error, "sqlite_errorcode", None)
         return Failure.OTHER if code is None else _FAILURES.get(code & 0xFF, Failure.OTHER)
+
+
+def _cursor(connection: Connection) -> Any:
+    """Return a cursor of the driver, which SQLAlchemy knows nothing of."""
+    driver: Any = connection.connection.driver_connection
+    return driver.cursor()

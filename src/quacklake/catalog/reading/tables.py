@@ -230,7 +230,7 @@ class SnapshotQueries(Queries):
         statement = self._sql.cached(
             ("snapshot", name), lambda: build().add_columns(self._version(), *self._limit_columns())
         )
-        return self._snapshot(self._sql.run(name, statement, parameters).first())
+        return self._snapshot(next(iter(self._sql.ask(name, statement, parameters)), None))
 
     def _snapshot(self, row: Sequence[Any] | None) -> Snapshot | None:
         if row is None:

@@ -243,10 +243,13 @@ def write_totals(writer: WriteStatements, totals: Mapping[int, Totals], known: M
     for id_, total in totals.items():
         before = known[id_].columns if id_ in known else {}
         for column_id, stats in total.columns.items():
+            old = before.get(column_id)
+            if old is stats:
+                continue
             values = _bounds(stats, exact=exact)
-            if column_id not in before:
+            if old is None:
                 new.append((id_, column_id, *values))
-            elif _bounds(before[column_id], exact=exact) != values:
+            elif _bounds(old, exact=exact) != values:
                 changed.append((id_, column_id, *values))
     if new:
         writer.insert_many("insert_column_totals", columns, ("table_id", "column_id", *names), new)
