@@ -283,12 +283,12 @@ def _wider(old: _Bound, new: _Bound, type: str, *, upper: bool) -> _Bound:
     """Return the wider of two bounds, in the documented encoding, and whether it is exact: of equal ones both must."""
     if old[0] is None or new[0] is None:
         return None, None
-    (one, old_text), (two, new_text) = _read(old[0], type), _read(new[0], type)
+    one, two = _decoded(old[0], type), _decoded(new[0], type)
     if one is None or two is None:
         return None, None
     # Two bounds of one type are always of one Python type.
     wins = (two > one) if upper else (two < one)  # type: ignore[operator]
-    text = new_text if wins else old_text
+    text = _documented(new[0] if wins else old[0], type)
     exact = new[1] if wins else old[1] and (new[1] or one != two)
     return text, None if text is None else bool(exact)
 
@@ -315,11 +315,15 @@ def _outer(old: str | None, new: str | None, type: str, *, upper: bool) -> str |
     return _wider((old, None), (new, None), type, upper=upper)[0]
 
 
-@lru_cache(maxsize=16_384)  # the bounds of a table are met again with every commit
-def _read(text: str, type: str) -> tuple[Comparable | None, str | None]:
-    """Return the value of a bound, and its text in the documented encoding."""
-    value = decode(text, type)
-    return value, None if value is None else encode_comparable(value, type)
+# The bounds of a table are met again with every commit.
+_decoded = lru_cache(maxsize=16_384)(decode)
+
+
+@lru_cache(maxsize=16_384)
+def _documented(text: str, type: str) -> str | None:
+    """Return a bound in the documented encoding."""
+    value = _decoded(text, type)
+    return None if value is None else encode_comparable(value, type)
 
 
 _INFINITY = (1 << 63) - 1

@@ -151,12 +151,16 @@ class LakeContext:
     audit: Any = None
     """The audit log, made by the package that has it when it is needed."""
     _matches: dict[tuple[pa.Schema, TableSchema, bool], list[Match]] = field(default_factory=dict)
+    _last_match: tuple[pa.Schema, TableSchema, bool, list[Match]] | None = None
     _options: list[OptionRow] | None = None
     _options_at: float = 0.0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def match(self, rows: pa.Schema, table: TableInfo, *, partial: bool = False) -> list[Match]:
         """Match rows of an Arrow schema with a table; cached, because the next batch is usually alike."""
+        last = self._last_match
+        if last is not None and last[1] is table.schema and last[2] == partial and last[0].equals(rows, True):
+            return last[3]  # the hash of an Arrow schema takes longer than all the rest
         key = (rows, table.schema, partial)
         found = self._matches.get(key)
         if found is None:
@@ -164,6 +168,7 @@ class LakeContext:
             if len(self._matches) >= _MATCHES:
                 self._matches.clear()
             self._matches[key] = found
+        self._last_match = (*key, found)
         return found
 
     @property

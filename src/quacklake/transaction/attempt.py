@@ -115,7 +115,7 @@ class Attempt:
         changes = self.changes = self.dated(self.latest.id + 1)
         created = changes.new_ids()
         self.ids = dict(zip(created, self._catalog_ids, strict=False))
-        tables = [replace(change, table=self._real(change.table)) for change in changes.tables]
+        tables = [replace(change, table=self._real(change.table)) if self.ids else change for change in changes.tables]
         self._inlined = self._inlined_versions(tables)
         # stock clients cache the inlined tables of a schema version: another table needs another version
         alters = changes.alters_schema or None in self._inlined.values()
@@ -193,6 +193,8 @@ class Attempt:
         return retyped
 
     def _real(self, table: TableInfo) -> TableInfo:
+        if not self.ids:
+            return table
         partition, sort = table.partition, table.sort
         return replace(
             table,

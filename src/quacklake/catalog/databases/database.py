@@ -8,8 +8,10 @@ from __future__ import annotations
 import enum
 import functools
 import json
+import os
 import re
 import select
+import stat
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -235,6 +237,15 @@ def _acquainted(engine: Engine, shared: bool) -> Engine:
     return Engine(engine.pool, dialect, engine.url, execution_options=options, hide_parameters=True)
 
 
+def _file_size(path: str) -> int:
+    """Return the bytes of a file, 0 if there is none."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 - a Path takes longer, and this runs in every commit
+    except OSError:
+        return 0
+    return found.st_size if stat.S_ISREG(found.st_mode) else 0
+
+
 @dataclass(eq=False, repr=False)
 class Database(ABC):
     """One kind of database. Subclasses define how it is opened, how commits queue and what its errors mean."""
@@ -311,10 +322,7 @@ class Database(ABC):
     def size(self, connection: Connection, schema: str | None) -> int | None:
         """Return the bytes of the metadata, or of the whole file; None where the database cannot tell."""
         path = self.url.path
-        if path is None:
-            return None
-        beside = (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}.wal"))
-        return sum(each.stat().st_size for each in beside if each.is_file())
+        return None if path is None else sum(_file_size(f"{path}{suffix}") for suffix in ("", "-wal", ".wal"))
 
     def ask(self, connection: Connection, question: PreparedSelect) -> Rows:
         """Return the rows of a prepared select."""

@@ -16,12 +16,21 @@ from sqlalchemy.sql import func
 from quacklake.catalog import scoped
 from quacklake.catalog.databases.database import Database, Failure, PreparedSelect, Rows, replace_closed
 from quacklake.catalog.databases.direct import Direct, DirectStatements
-from quacklake.catalog.databases.postgres_direct import as_sqlalchemy, copy_arrow, send, send_together
+from quacklake.catalog.databases.postgres_direct import (
+    as_sqlalchemy,
+    copy_arrow,
+    execute,
+    literal_text,
+    send,
+    send_together,
+)
 
 #: The space of advisory locks that is the commit queue's; the metadata schema picks one in it.
 _LOCK_SPACE = 0x51756163
 _POSTGRES_LOCK = sa.select(
-    func.pg_advisory_xact_lock(sa.cast(sa.bindparam("space"), sa.Integer), func.hashtext(sa.bindparam("scope")))
+    func.pg_advisory_xact_lock(
+        sa.bindparam("space", type_=sa.Integer), func.hashtext(sa.bindparam("scope", type_=sa.String))
+    )
 )
 
 _LOCK_TIMEOUT = "SELECT set_config('lock_timeout', %s, false) WHERE current_setting('lock_timeout') = '0'"
@@ -47,6 +56,7 @@ class PostgresDatabase(Database):
         self._few: dict[sa.Table, sa.Insert] = {}
         self._set: dict[sa.Table, sa.Update] = {}
         self._direct = DirectStatements()
+        self._turns: dict[tuple[str, sa.Select[Any]], str] = {}
 
     def engine_options(self) -> dict[str, Any]:
         return {
@@ -158,20 +168,18 @@ class PostgresDatabase(Database):
         return int(connection.execute(sa.text(statement), {"schema": schema}).scalar_one())
 
     def enter_queue(self, connection: Connection, scope: str, ahead: PreparedSelect | None = None) -> Rows | None:
-        import psycopg
-
-        lock = PreparedSelect(_POSTGRES_LOCK, {"space": _LOCK_SPACE, "scope": scope})
-        driver: Any = connection.connection.driver_connection
-        sent = None
-        try:
-            with driver.pipeline():  # the driver's BEGIN travels with it, too
-                self._send(connection, lock)
-                if ahead is not None:
-                    sent = self._send(connection, ahead)
-        except psycopg.Error as error:
-            # the driver raises this at the end of the block, outside SQLAlchemy: give it the same form
-            raise as_sqlalchemy(error, "batch", driver) from error
-        return None if sent is None else sent[0].rows(sent[1])
+        if ahead is None:
+            self._send(connection, PreparedSelect(_POSTGRES_LOCK, _turn(scope)))
+            return None
+        # each of two statements in one text sees what was committed before it began
+        key = (scope, ahead.statement)
+        text = self._turns.get(key)
+        if text is None:
+            parts = (_POSTGRES_LOCK.params(_turn(scope)), ahead.statement.params(ahead.parameters))
+            text = self._turns[key] = "; ".join(literal_text(connection, part) for part in parts)
+        cursor = execute(connection, text, None)
+        cursor.nextset()
+        return self._direct.find(connection, ahead.statement, ahead.parameters).rows(cursor)
 
     @contextmanager
     def batch(self, connection: Connection) -> Iterator[None]:
@@ -250,6 +258,10 @@ class PostgresDatabase(Database):
         return self._fetch_lists(connection, select, given, lambda column: sa.cast(func.json_agg(column), sa.String))
 
 
+def _turn(scope: str) -> dict[str, Any]:
+    return {"space": _LOCK_SPACE, "scope": scope}
+
+
 def _guarded(connection: Connection, table: sa.Table) -> bool:
     """Return whether row-level security holds for whom we are, where COPY is refused; asked once for a connection."""
     if scoped.CATALOG_ID not in table.c:
@@ -265,7 +277,7 @@ def _json(names: Sequence[str], rows: Rows) -> str:
     """Return rows as a list of objects, in the texts that the database reads."""
     objects = [dict(zip(names, row, strict=True)) for row in rows]
     try:
-        return json.dumps(objects, default=_text, allow_nan=False)
+        return _JSON.encode(objects)
     except ValueError:  # JSON has no infinity and no NaN, but the database reads their names
         for item in objects:
             item.update({name: str(v) for name, v in item.items() if isinstance(v, float) and not math.isfinite(v)})
@@ -274,3 +286,6 @@ def _json(names: Sequence[str], rows: Rows) -> str:
 
 def _text(value: object) -> str:
     return "\\x" + value.hex() if isinstance(value, bytes) else str(value)
+
+
+_JSON = json.JSONEncoder(default=_text, allow_nan=False, check_circular=False)

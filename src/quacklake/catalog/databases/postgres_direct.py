@@ -30,7 +30,7 @@ _MARK = re.compile(r"%%|%\(")
 
 def send(connection: Connection, direct: Direct, parameters: Mapping[str, Any], *, prepare: bool | None = None) -> Any:
     """Run a statement; return the cursor, which inside a pipeline knows nothing yet."""
-    return _execute(connection, direct.text, direct.values(connection, parameters), prepare)
+    return execute(connection, direct.text, direct.values(connection, parameters), prepare)
 
 
 def send_together(connection: Connection, steps: Iterable[Step]) -> None:
@@ -45,7 +45,7 @@ def send_together(connection: Connection, steps: Iterable[Step]) -> None:
             for number, (direct, parameters) in enumerate(part)
             for name, value in direct.values(connection, parameters).items()
         }
-        _execute(connection, _joined(tuple(direct.text for direct, _ in part)), values)
+        execute(connection, _joined(tuple(direct.text for direct, _ in part)), values)
 
 
 def _parts(steps: Iterable[Step]) -> Iterator[list[Step]]:
@@ -72,7 +72,8 @@ def _joined(texts: tuple[str, ...]) -> str:
     return f"WITH {', '.join(f'w{number} AS ({text})' for number, text in enumerate(first))} {last}"
 
 
-def _execute(connection: Connection, text: str, values: Mapping[str, Any], prepare: bool | None = None) -> Any:
+def execute(connection: Connection, text: str, values: Mapping[str, Any] | None, prepare: bool | None = None) -> Any:
+    """Run a text; return the cursor. Without ``values`` it may be several statements."""
     import psycopg
 
     driver: Any = connection.connection.driver_connection
@@ -85,6 +86,13 @@ def _execute(connection: Connection, text: str, values: Mapping[str, Any], prepa
 def as_sqlalchemy(error: Any, text: str, driver: Any) -> sa.exc.DBAPIError:
     """Return an error of the driver in the form that SQLAlchemy gives it."""
     return sa.exc.DBAPIError(text, None, error, connection_invalidated=driver.closed)
+
+
+def literal_text(connection: Connection, statement: sa.Select[Any]) -> str:
+    """Return a statement as a text without parameters."""
+    compiled = statement.compile(connection.engine, compile_kwargs=scoped.literal_options(connection))
+    # without parameters the driver takes a percent sign, which the compiler has doubled, for itself
+    return str(compiled).replace("%%", "%")
 
 
 def copy_arrow(connection: Connection, select: sa.Select[Any]) -> pa.Table:
@@ -100,9 +108,7 @@ def copy_arrow(connection: Connection, select: sa.Select[Any]) -> pa.Table:
             for column in select.selected_columns
         )
     )
-    compiled = statement.compile(connection.engine, compile_kwargs=scoped.literal_options(connection))
-    # without parameters the driver takes a percent sign, which the compiler has doubled, for itself
-    query = str(compiled).replace("%%", "%")
+    query = literal_text(connection, statement)
     driver = connection.connection.driver_connection
     assert driver is not None
     with driver.cursor() as cursor, cursor.copy(f"COPY ({query}) TO STDOUT (FORMAT csv)") as copy:
