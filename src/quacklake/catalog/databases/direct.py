@@ -15,6 +15,10 @@ from sqlalchemy.engine import Connection
 from quacklake.catalog import scoped
 
 
+class VaryingStatement(sa.exc.CompileError):
+    """The text of a statement depends on the values of its parameters: only SQLAlchemy can run it."""
+
+
 class Direct:
     """A statement in the form of the driver; ``keys`` are the columns of an insert."""
 
@@ -24,7 +28,7 @@ class Direct:
         dialect = connection.dialect
         compiled = statement.compile(dialect=dialect, column_keys=list(keys))
         if compiled.post_compile_params or compiled.escaped_bind_names:
-            raise sa.exc.CompileError("the text of this statement is another for other parameters")
+            raise VaryingStatement("the text of this statement is another for other parameters")
         self.text: str = compiled.string
         self.parameters = len(compiled.binds)
         #: The names of the parameters by their places, where the driver does not take them by name.

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
 from quacklake.catalog.databases.database import Database, Failure, PreparedSelect, Rows
-from quacklake.catalog.databases.direct import DirectStatements
+from quacklake.catalog.databases.direct import DirectStatements, VaryingStatement
 from quacklake.catalog.databases.sqlite_connection import (
     Identity,
     LockedConnection,
@@ -149,19 +149,26 @@ class SqliteDatabase(Database):
         """Do nothing: ``BEGIN IMMEDIATE`` has queued already."""
 
     def ask(self, connection: Connection, question: PreparedSelect) -> Rows:
-        direct = self._direct.find(connection, question.statement, question.parameters)
+        try:
+            direct = self._direct.find(connection, question.statement, question.parameters)
+        except VaryingStatement:
+            return super().ask(connection, question)
         cursor = _cursor(connection).execute(direct.text, direct.placed(connection, question.parameters))
         return direct.rows(cursor)
 
     def write(
         self, connection: Connection, statement: sa.Insert | sa.Update, rows: Sequence[Mapping[str, Any]]
     ) -> None:
-        direct = self._direct.find(connection, statement, rows[0])
+        try:
+            direct = self._direct.find(connection, statement, rows[0])
+        except VaryingStatement:
+            return super().write(connection, statement, rows)
         cursor = _cursor(connection)
         if len(rows) == 1:
             cursor.execute(direct.text, direct.placed(connection, rows[0]))
         else:
             cursor.executemany(direct.text, [direct.placed(connection, row) for row in rows])
+        return None
 
     def committed(self, connection: Connection) -> bool:
         driver = connection.connection.driver_connection
