@@ -6,8 +6,9 @@ import ctypes
 import json
 import os
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import repeat
 from typing import Any
 from urllib.parse import quote
 
@@ -15,7 +16,8 @@ import pyarrow as pa
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
-from quacklake.catalog.databases.database import Database, Failure, PreparedSelect
+from quacklake.catalog import scoped
+from quacklake.catalog.databases.database import Database, Failure, PreparedSelect, Rows
 from quacklake.catalog.databases.sqlite_connection import (
     Identity,
     LockedConnection,
@@ -34,6 +36,9 @@ _FAILURES = {
     sqlite3.SQLITE_PERM: Failure.FORBIDDEN,
     sqlite3.SQLITE_AUTH: Failure.FORBIDDEN,
 }
+
+_MANY = 100
+"""From this many rows on an insert goes past SQLAlchemy."""
 
 
 class GuardedConnection(TidyConnection):
@@ -157,6 +162,25 @@ class SqliteDatabase(Database):
         if self.sqlite_journal == "wal":
             # a property of the file: readers then never block the writer
             driver.execute("PRAGMA journal_mode=WAL")
+
+    def insert_many(self, connection: Connection, table: sa.Table, keys: Sequence[str], rows: Rows) -> None:
+        if len(rows) < _MANY:
+            return super().insert_many(connection, table, keys, rows)
+        # SQLAlchemy makes a dictionary of each row, and takes longer than the database
+        dialect = connection.dialect
+        target, fixed = scoped.fixed(connection, table)
+        values: list[Iterable[Any]] = list(zip(*rows, strict=True))
+        for at, key in enumerate(keys):
+            process = table.c[key].type.dialect_impl(dialect).bind_processor(dialect)
+            if process is not None:
+                values[at] = map(process, values[at])
+        values += [repeat(value, len(rows)) for value in fixed.values()]
+        preparer = dialect.identifier_preparer
+        columns = [preparer.quote(name) for name in (*(table.c[key].name for key in keys), *fixed)]
+        marks = ", ".join("?" * len(columns))
+        text = f"INSERT INTO {preparer.format_table(target)} ({', '.join(columns)}) VALUES ({marks})"
+        connection.exec_driver_sql(text, list(zip(*values, strict=True)))
+        return None
 
     def has_table(self, connection: Connection, name: str, schema: str | None) -> bool:
         # asked for with most reads: SQLAlchemy would make an inspector and read the columns
