@@ -73,7 +73,8 @@ def run(bench: Bench, result: Result) -> None:
     _report(result, "SQLite, objects in the store", points, {"search for orphans, for each object": 1.5})
     result.notes.append(
         "Bounds are texts in the format, so that no index of the databases orders them as values. The first plan of a"
-        " column leaves them to the database, the second fetches and remembers them, later ones read those of new files."
+        " column leaves them to the database, the second fetches and remembers them, later ones fetch those of new"
+        " files."
     )
 
 

@@ -29,7 +29,7 @@ import sqlalchemy as sa
 from quacklake import forks, telemetry
 from quacklake.catalog.reading.pruning import NAN, NULLS, Arrays, Facet, facets_of, may_match, summary, typed
 from quacklake.catalog.statements import Queries
-from quacklake.format.bounds import Predicate
+from quacklake.format.bounds import Predicate, coarse
 from quacklake.format.objects import TableInfo
 from quacklake.format.snapshots import Snapshot
 
@@ -136,6 +136,24 @@ class BoundsMemory:
                 return None
             self._known.move_to_end(key)
             return known
+
+    def judge(
+        self, snapshot: Snapshot, table: TableInfo, predicate: Predicate, ids: pa.Array | None = None
+    ) -> pa.Array | None:
+        """Return for each of some files (of all that are known) whether it may match, without a look into the catalog.
+
+        None to ask otherwise: only bounds that were read at that very snapshot tell. A file that is unknown may match.
+        """
+        known, coarser = self.get(table), coarse(predicate)
+        if known is None or known.newest != snapshot:
+            return None
+        facets = [known.facets.get(facet) for facet in facets_of(coarser)]
+        if any(arrays is None or len(arrays[0]) < len(known.ids) for arrays in facets):
+            return None
+        if ids is None or ids.equals(known.ids):  # no file has ended
+            return may_match(coarser, known.facets, len(known.ids))
+        ruled_out = known.ids.filter(pc.invert(may_match(coarser, known.facets, len(known.ids))))
+        return pc.invert(pc.is_in(ids, value_set=ruled_out))
 
     def asked_before(self, table: TableInfo, wanted: Iterable[Facet]) -> bool:
         """Note that a plan needs facets; return whether enough plans of the last time have needed all of them."""
