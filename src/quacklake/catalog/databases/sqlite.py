@@ -209,10 +209,12 @@ class SqliteDatabase(Database):
         )
 
     def number(self, element: sa.ColumnElement[Any], kind: str) -> sa.ColumnElement[Any]:
-        # a cast reads any leading digits: accept only a whole number, as JSON has it
-        others = "*[^0-9-]*" if kind == "integer" else "*[^0-9.eE+-]*"
-        good = sa.and_(element.op("NOT GLOB")(others), sa.func.json_valid(element))
-        return sa.case((good, sa.cast(element, sa.Integer if kind == "integer" else sa.REAL)))
+        # a cast reads any leading digits: accept only the whole text
+        if kind == "integer":
+            number = sa.cast(element, sa.Integer)  # the nearest where there is none
+            return sa.case((sa.cast(number, sa.Text) == element, number))
+        good = sa.and_(element.op("NOT GLOB")("*[^0-9.eE+-]*"), sa.func.json_valid(element))
+        return sa.case((good, sa.cast(element, sa.REAL)))
 
     def now_ms(self) -> sa.ColumnElement[Any]:
         return sa.cast((sa.func.julianday("now") - 2_440_587.5) * 86_400_000, sa.Integer)
