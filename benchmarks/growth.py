@@ -72,8 +72,9 @@ def run(bench: Bench, result: Result) -> None:
     points = [_measure(bench, "sqlite", count, with_objects, searches, 1) for count in counts]
     _report(result, "SQLite, objects in the store", points, {"search for orphans, for each object": 1.5})
     result.notes.append(
-        "The first plan of an open lake reads the bounds of all files, which are texts in the format, so that no index"
-        " of the databases orders them as values; later ones read those of new files."
+        "Bounds are texts in the format, so that no index of the databases orders them as values. The first plan of a"
+        " column leaves them to the database, the second fetches and remembers them, later ones fetch those of new"
+        " files."
     )
 
 
@@ -177,7 +178,11 @@ def _plans(place: Place, files: int, repeats: int) -> dict[str, float]:
             times.append(time.perf_counter() - start)
             if not 0 < plan.files.num_rows <= 10:
                 raise RuntimeError("the plan found other files")
-    return {"a plan that finds 10 files": percentile(times[2:], 50) * 1e3, "the first plan": times[0] * 1e3}
+    return {
+        "a plan that finds 10 files": percentile(times[2:], 50) * 1e3,
+        "the first plan": times[0] * 1e3,
+        "the second plan": times[1] * 1e3,
+    }
 
 
 def _opens(place: Place, _: int, tables: int) -> dict[str, float]:

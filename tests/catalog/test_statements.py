@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 import quacklake
 from quacklake import Lake
+from quacklake.catalog.databases import sqlite
 from quacklake.catalog.statements import among
 from tests.catalog.driver import watch_driver
 from tests.layout import LAYOUT
@@ -162,3 +164,37 @@ def test_ids_are_found_by_their_runs_or_one_by_one(ids: list[int]) -> None:
         connection.execute(sa.insert(numbers), [{"id": id_} for id_ in range(61)])
         found = connection.execute(sa.select(numbers.c.id).where(among(numbers.c.id, ids))).scalars()
         assert sorted(found) == sorted(ids)
+
+
+@pytest.mark.skipif(LAYOUT == "shared", reason="has a lake of each kind")
+@pytest.mark.parametrize("shared", [False, True])
+def test_many_rows_are_stored_in_sqlite_as_few_are(
+    shared: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = pa.schema([(f"{MARK}?", pa.string()), ("%", pa.bool_()), ("at", pa.timestamp("us")), ("b", pa.binary())])
+    columns = [[MARK, None] * 4, [True, False, None, True] * 2, [0, 1, None, -1] * 2, [b"\0", b"x"] * 4]
+    rows = pa.table(
+        [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema
+    )
+    stored = []
+    for many in (1, 1_000):
+        monkeypatch.setattr(sqlite, "_MANY", many)
+        path = tmp_path / f"{many}.db"
+        options: dict[str, Any] = {"data_path": tmp_path / f"data-{many}"}
+        if shared:
+            with quacklake.tenants(f"sqlite:///{path}", **options) as tenants:
+                tenants.create("other")
+                tenants.create("mine")
+            options = {"catalog": "mine"}
+        with quacklake.connect(f"sqlite:///{path}", **options) as lake:
+            for name in ("inlined", "flushed"):
+                table = lake.create_table(name, schema)
+                table.append(rows)
+                assert table.to_arrow().equals(rows)
+            assert table.flush_inlined_data()
+        with closing(sqlite3.connect(path)) as database:
+            found = database.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name").fetchall()
+            names = [name for (name,) in found if "inlined" in name or name.endswith("_stats")]
+            stored.append([(name, database.execute(f'SELECT * FROM "{name}"').fetchall()) for name in names])
+    assert stored[0] == stored[1]
+    assert sum(len(kept) for _, kept in stored[0]) > len(rows)

@@ -16,8 +16,10 @@ import pyarrow as pa
 import pytest
 
 import quacklake
+from quacklake import telemetry
+from quacklake.catalog.reading import known_bounds
 from quacklake.errors import InputError
-from quacklake.format.bounds import ANYTHING, Compare
+from quacklake.format.bounds import ANYTHING, Compare, Predicate
 from quacklake.format.objects import TableInfo
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.snapshots import Snapshot
@@ -261,12 +263,13 @@ def test_plans_take_no_more_room_than_allowed_and_are_never_anothers(monkeypatch
         predicate = draw.choice([ANYTHING, Compare(1, "int64", "=", 1, "1"), Compare(1, "int64", "=", 2, "2")])
         wanted = (snapshot, table, predicate)
 
-        def make(wanted: Any = wanted) -> ScanPlan:
+        def make(predicate: Predicate, most: int | None, wanted: Any = wanted) -> ScanPlan:
+            assert (predicate, most) == (wanted[2], None)
             made[wanted] = clock[0]
             files = FILES.empty_table() if draw.random() < 0.9 else _large()
             return ScanPlan(wanted[1].id, "main", repr(wanted), wanted[0].id, "r", wanted[1].schema, files=files)
 
-        plan = plans.scan(snapshot, table, predicate, None, make)
+        plan = plans.scan(snapshot, table, predicate, None, make, lambda *_: None)
         assert plan.table_name == repr(wanted)
         assert clock[0] - made[wanted] < remembered.SECONDS
         assert sum(size for _, _, size, _ in plans._known.values()) == plans._bytes <= 40_000
@@ -285,7 +288,7 @@ def test_plans_of_a_catalog_are_forgotten_when_nobody_has_it_open() -> None:
     plans = plans_of("somewhere", 1_000_000)
     assert plans_of("somewhere", 1_000_000) is plans
     assert plans_of("elsewhere", 1_000_000) is not plans
-    plans.scan(Snapshot(1, None, 1, 1, 1), _table(1), ANYTHING, None, lambda: _plan())
+    plans.scan(Snapshot(1, None, 1, 1, 1), _table(1), ANYTHING, None, lambda *_: _plan(), lambda *_: None)
     assert plans._bytes > 0
     del plans
     assert plans_of("somewhere", 1_000_000)._bytes == 0
@@ -293,3 +296,112 @@ def test_plans_of_a_catalog_are_forgotten_when_nobody_has_it_open() -> None:
 
 def _plan() -> ScanPlan:
     return ScanPlan(1, "main", "t", 1, "r", _table(1).schema, files=FILES.empty_table())
+
+
+# -- new filters by the plan of the whole table ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def filtered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bounds are remembered from the first file and plan on, and the first filter lists all files."""
+    monkeypatch.setattr(known_bounds, "LEAST", 0)
+    monkeypatch.setattr(known_bounds, "ASKED_BEFORE", 0)
+    monkeypatch.setattr(remembered, "FILES_OF_A_PLAN", 1_000)
+
+
+def _counted() -> int:
+    return telemetry.snapshot().counters.get("scan.plans_filtered", 0)
+
+
+@pytest.mark.usefixtures("filtered")
+def test_a_new_filter_needs_no_look_at_the_files_in_the_catalog(lake: quacklake.Lake, planned: list[str]) -> None:
+    for first in (100, 200, 300):
+        lake.table("t").append(pa.table({"id": range(first, first + 100)}))
+    assert _ids(lake, "id = 5") == [5]
+    assert planned == ["t"]
+    assert _ids(lake, "id = 105") == [105]
+    assert planned == ["t", "t"]  # of all files
+    before = _counted()
+    for id_ in range(0, 400, 9):
+        assert [plan.files.num_rows for plan in [lake.table("t").plan(f"id = {id_}")]] == [1]
+        assert _ids(lake, f"id = {id_}") == [id_]
+    assert planned == ["t", "t"]
+    assert _counted() - before >= 40
+
+
+@pytest.mark.usefixtures("filtered")
+def test_new_filters_see_what_others_commit_at_once(lake: quacklake.Lake, url: str) -> None:
+    before = _counted()
+    with quacklake.connect(url, data_inlining_row_limit=10) as other:
+        for number in range(100, 106):
+            assert [_ids(lake, f"id = {number - 1 - back}") for back in range(3)] == [
+                [number - 1 - b] for b in range(3)
+            ]
+            if number % 2:
+                other.table("t").delete(f"id = {number - 2}")
+                other.table("t").append(pa.table({"id": [number - 2]}))
+            other.table("t").append(pa.table({"id": [number]}))
+            if number == 103:
+                other.table("t").merge_adjacent_files()
+        other.table("t").delete("id < 50")
+        assert [_ids(lake, f"id = {id_}") for id_ in (48, 49, 50, 105)] == [[], [], [50], [105]]
+    assert _counted() > before
+
+
+@pytest.mark.usefixtures("filtered")
+def test_a_filtered_plan_is_as_old_as_the_plan_it_comes_from(
+    lake: quacklake.Lake, planned: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [remembered.time.monotonic()]
+    monkeypatch.setattr(remembered.time, "monotonic", lambda: clock[0])
+    for where in ("id = 1", "id = 2"):
+        assert len(_ids(lake, where)) == 1
+    clock[0] += remembered.SECONDS - 1
+    assert _ids(lake, "id = 3") == [3]
+    assert len(planned) == 2
+    clock[0] += 2
+    assert _ids(lake, "id = 3") == [3]
+    assert len(planned) == 3
+
+
+@pytest.mark.usefixtures("filtered")
+def test_a_limit_of_files_holds_for_filtered_plans_and_not_for_the_list_of_all(lake: quacklake.Lake, url: str) -> None:
+    for first in (100, 200, 300):
+        lake.table("t").append(pa.table({"id": range(first, first + 100)}))
+    with quacklake.connect(url, plan_max_files=2) as other:
+        for where in ("id = 5", "id = 6", "id = 150 OR id = 250"):
+            assert 1 <= other.table("t").plan(where).files.num_rows <= 2
+        with pytest.raises(InputError, match="needs 3 files, plan_max_files is 2"):
+            other.table("t").plan("id > 100")
+
+
+@pytest.mark.usefixtures("filtered")
+def test_partitions_leave_out_more_files_than_bounds_would(lake: quacklake.Lake) -> None:
+    table = lake.create_table("p", pa.schema([("id", pa.int64()), ("k", pa.int64())]))
+    table.set_partitioned_by("bucket(4, id)")
+    table.append(pa.table({"id": range(100), "k": [1] * 100}))
+    assert {table.plan(f"id = {id_}").files.num_rows for id_ in range(20)} == {1}
+    table.reset_partitioned_by()
+    assert {table.plan(f"id = {id_} AND k = 1").files.num_rows for id_ in range(20)} == {1}
+
+
+@pytest.mark.usefixtures("filtered")
+def test_principals_share_no_rows_through_filtered_plans(lake: quacklake.Lake) -> None:
+    lake.table("t").append(pa.table({"id": range(100, 200)}))
+    for user in ("ann", "bob"):
+        lake.access.create_user(user)
+        lake.access.grant("SELECT", user, table="t")
+    lake.access.create_policy("few", "t", "CASE current_principal() WHEN 'ann' THEN id < 3 ELSE id >= 198 END")
+    ann, bob = lake.as_principal("ann"), lake.as_principal("bob")
+    for id_ in (0, 1, 2, 100, 198, 199):
+        seen = [len(each.sql(f"FROM t WHERE id = {id_}").fetchall()) for each in (lake, ann, bob)]
+        assert seen == [1, id_ < 3, id_ >= 198]
+
+
+def test_listing_all_files_is_left_until_it_pays_and_counts_are_bounded() -> None:
+    plans = Plans(1_000_000)
+    paid = [plans._pays("state", 3 * remembered.FILES_OF_A_PLAN) for _ in range(9)]
+    assert paid == [False, False, True] * 3
+    for number in range(1_000):
+        assert not plans._pays(number, 1_000_000)
+    assert len(plans._missed) == remembered._MOST_COUNTED

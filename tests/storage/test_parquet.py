@@ -330,7 +330,8 @@ def test_an_encrypted_file_is_not_called_corrupt(local_store: Store) -> None:
 
 def test_a_count_that_cannot_be_is_unknown(local_store: Store) -> None:
     footer = read_footer(local_store, written(local_store, pa.table({"x": [1, 2]})))
-    wrong = replace(footer, columns=tuple(replace(column, value_count=-3, null_count=5) for column in footer.columns))
+    columns = tuple(column._replace(value_count=-3, null_count=5) for column in footer.columns)
+    wrong = replace(footer, columns=columns)
     schema = TableSchema((Column(1, "x", "int64"),))
     (stats,) = column_stats(wrong, schema, columns={"x": 1})
     assert (stats.value_count, stats.null_count, stats.min, stats.max) == (None, None, "1", "2")

@@ -189,6 +189,18 @@ class ScanPlan:
         deletes = self.deletes.filter(pc.is_in(self.deletes.column("file_id"), value_set=chosen))
         return replace(self, files=files, deletes=deletes, inlined=None)
 
+    def where(self, chosen: pa.Array) -> ScanPlan:
+        """Return the plan of a filter that leaves out some of the files; ``chosen`` has a flag for each file."""
+        files = self.files.filter(chosen)
+        deletes = self.deletes
+        if deletes.num_rows:
+            deletes = deletes.filter(pc.is_in(deletes.column("file_id"), value_set=files.column("data_file_id")))
+        mapped = set(files.column("mapping_id").to_pylist()) if self.mappings else ()
+        mappings = tuple(mapping for mapping in self.mappings if mapping.id in mapped)
+        keys = files.column("encryption_key")
+        past = self.past if keys.null_count < len(keys) else ()
+        return replace(self, files=files, deletes=deletes, pruned=True, mappings=mappings, past=past)
+
     def without_inlined(self, targets: pa.Table) -> ScanPlan:
         """Return the plan less some inlined rows, named by ``schema_version`` and ``row_id``."""
         if self.inlined is None or not targets.num_rows:

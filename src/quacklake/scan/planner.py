@@ -176,19 +176,22 @@ def plan_files(
     if encrypted:
         _check_keys(files, "path", "encryption_key", table)
         _check_keys(files, "delete_path", "delete_encryption_key", table)
-    formats = set(files.column("delete_format").unique().to_pylist()) - {None, "parquet", "puffin"}
-    if formats:
-        raise UnsupportedFeatureError(f"{table.qualified_name} has deletes in the format {formats.pop()}")
+    deleted = files.column("delete_file_id").null_count < files.num_rows
+    formats = set(files.column("delete_format").unique().to_pylist()) - {None, "parquet", "puffin"} if deleted else ()
+    for other in formats:
+        raise UnsupportedFeatureError(f"{table.qualified_name} has deletes in the format {other}")
     # paths below the data root instead of below the table
     relative = table.path_is_relative and table.schema_path_is_relative
     base = table.location if relative else store.resolve(table.location, False)
-    columns = {name: files.column(name) for name in FILES.names if name in files.column_names}
+    known = dict(zip(files.column_names, files.columns, strict=True))
+    columns = {name: known.get(name) for name in FILES.names}
     for name in ("path", "delete_path"):
         columns[name] = _resolved(files.column(name), files.column(f"{name}_is_relative"), base, store)
-    # a delete file of several snapshots counts rows that are not yet deleted at an older one: then it says nothing
-    later = pc.fill_null(pc.greater(files.column("delete_partial_max"), snapshot_id), False)
-    columns["delete_count"] = pc.if_else(later, None, files.column("delete_count"))
-    return pa.table({name: columns[name] for name in FILES.names}, schema=FILES)
+    if deleted:
+        # a delete file of several snapshots counts rows that are not yet deleted at an older one: then it says nothing
+        later = pc.fill_null(pc.greater(files.column("delete_partial_max"), snapshot_id), False)
+        columns["delete_count"] = pc.if_else(later, None, files.column("delete_count"))
+    return pa.table(columns, schema=FILES)
 
 
 def plan_mappings(reader: Reader, files: pa.Table) -> tuple[NameMapping, ...]:
@@ -215,7 +218,7 @@ def _check_keys(files: pa.Table, path: str, key: str, table: TableInfo) -> None:
 
 
 def _resolved(paths: pa.ChunkedArray, relative: pa.ChunkedArray, base: str, store: Store) -> pa.ChunkedArray:
-    if not len(paths):
+    if paths.null_count == len(paths):
         return paths
     hostile = pc.match_substring_regex(paths, r"(^|/)\.{1,2}(/|$)|//|\\|%|\x00|^$")
     plain = pc.fill_null(pc.and_(pc.fill_null(relative, True), pc.invert(pc.fill_null(hostile, False))), False)

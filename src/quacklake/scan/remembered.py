@@ -5,6 +5,9 @@ restored under an open process may give an id again, but not to the same row. Pl
 remembered, because a compaction gives these other files. No plan is believed for long: a lake may be repaired in place.
 
 Only plans of whole tables are kept, so that the rules of principals apply to them each time.
+
+A filter that is new needs no look into the catalog where the plan of all files and their bounds are known. The plan of
+all files is made when so many filters have come that it pays.
 """
 
 from __future__ import annotations
@@ -16,8 +19,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import TypeVar
 
+import pyarrow as pa
+
 from quacklake import forks, telemetry
-from quacklake.format.bounds import Predicate
+from quacklake.format.bounds import ANYTHING, Predicate
 from quacklake.format.objects import TableInfo
 from quacklake.format.snapshots import Snapshot
 from quacklake.scan.feed import FeedPlan
@@ -25,8 +30,15 @@ from quacklake.scan.plan import ScanPlan
 
 P = TypeVar("P", ScanPlan, FeedPlan)
 
+Judge = Callable[[Snapshot, TableInfo, Predicate, "pa.Array | None"], "pa.Array | None"]
+"""Says by bounds for each of some files, or of all that are known, whether it may match; None to ask otherwise."""
+
 SECONDS = 10.0
 """The age from which on a plan is made anew."""
+FILES_OF_A_PLAN = 250
+"""The files that take as long to list as a plan that finds few of them."""
+_MOST_COUNTED = 256
+"""The states of tables whose new filters are counted."""
 _LEAST = 4_096
 """The bytes that every plan counts for: what it holds beside its tables."""
 
@@ -38,21 +50,70 @@ class Plans:
         self._most = most_bytes
         self._known: OrderedDict[Hashable, tuple[float, TableInfo, int, ScanPlan | FeedPlan]] = OrderedDict()
         self._bytes = 0
+        self._missed: OrderedDict[Hashable, int] = OrderedDict()
         self._lock = threading.Lock()
         forks.watch(self, forks.new_lock)
 
     def scan(
-        self, snapshot: Snapshot, table: TableInfo, predicate: Predicate, most: int | None, make: Callable[[], ScanPlan]
+        self,
+        snapshot: Snapshot,
+        table: TableInfo,
+        predicate: Predicate,
+        most: int | None,
+        make: Callable[[Predicate, int | None], ScanPlan],
+        judge: Judge,
     ) -> ScanPlan:
         """Return the plan of a table at the newest snapshot, which has just been read; ``make`` makes a missing one.
 
-        One with more than ``most`` files is made, too: that fails as it should.
+        One with more than ``most`` files is made, too: that fails as it should. ``judge`` says which files may match.
         """
         key = (snapshot, table.id, table.uuid, predicate)
         plan = self._get(key, table, ScanPlan)
+        if plan is None and predicate != ANYTHING:
+            plan = self._filtered(key, table, make, judge)
         if plan is None or (most is not None and plan.files.num_rows > most):
-            plan = self._add(key, table, make())
+            plan = self._add(key, table, make(predicate, most))
         return plan
+
+    def _filtered(
+        self,
+        key: tuple[Snapshot, int, str, Predicate],
+        table: TableInfo,
+        make: Callable[[Predicate, int | None], ScanPlan],
+        judge: Judge,
+    ) -> ScanPlan | None:
+        """Return a plan by that of the whole table, which is made when that pays; None to make one anew.
+
+        It is as old as the plan that it comes from. Partitions tell more than bounds, and are looked at anew.
+        """
+        if table.partition is not None:
+            return None
+        snapshot, *_, predicate = key
+        state = (*key[:3], ANYTHING)
+        with self._lock:
+            made, known, _, whole = self._known.get(state, (0.0, None, 0, None))
+        if not isinstance(whole, ScanPlan) or known != table or time.monotonic() - made >= SECONDS:
+            files = judge(snapshot, table, predicate, None)
+            if files is None or not self._pays(state, len(files)):
+                return None
+            made, whole = time.monotonic(), self._add(state, table, make(ANYTHING, None))
+        if whole.files.column("partition_id").null_count < whole.files.num_rows:
+            return None
+        chosen = judge(snapshot, table, predicate, whole.files.column("data_file_id").combine_chunks())
+        if chosen is None:
+            return None
+        telemetry.count("scan.plans_filtered")
+        return self._add(key, table, whole.where(chosen), made)
+
+    def _pays(self, state: Hashable, files: int) -> bool:
+        """Count a new filter; return whether there were enough since the last time to list so many files."""
+        with self._lock:
+            missed = self._missed.pop(state, 0) + 1
+            pays = missed * FILES_OF_A_PLAN >= files
+            self._missed[state] = 0 if pays else missed
+            if len(self._missed) > _MOST_COUNTED:
+                self._missed.popitem(last=False)
+        return pays
 
     def feed(self, table: TableInfo, touched: Hashable, make: Callable[[], FeedPlan]) -> FeedPlan:
         """Return the plan of changes; ``touched`` identifies the snapshots that made them by their times."""
@@ -63,6 +124,7 @@ class Plans:
         """Forget everything."""
         with self._lock:
             self._known.clear()
+            self._missed.clear()
             self._bytes = 0
 
     def _get(self, key: Hashable, table: TableInfo, kind: type[P]) -> P | None:
@@ -74,12 +136,12 @@ class Plans:
         telemetry.count("scan.plans_remembered")
         return plan
 
-    def _add(self, key: Hashable, table: TableInfo, plan: P) -> P:
+    def _add(self, key: Hashable, table: TableInfo, plan: P, made: float | None = None) -> P:
         size = _size(plan)
         with self._lock:
             self._drop(key)
             if size <= self._most // 2:  # one plan must not push out all the others
-                self._known[key] = time.monotonic(), table, size, plan
+                self._known[key] = time.monotonic() if made is None else made, table, size, plan
                 self._bytes += size
             while self._bytes > self._most:
                 self._drop(next(iter(self._known)))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache, reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -29,6 +29,8 @@ _UNIT_OF = {"timestamp_s": "s", "timestamp_ms": "ms", "timestamp_ns": "ns"}
 _BITS = {"INT32": 32, "INT64": 64}
 _TEXT = frozenset({"Enum", "JSON", "String"})
 
+_Reading = Callable[[Any], Comparable | None]
+
 
 @dataclass(frozen=True, slots=True)
 class FileType:
@@ -45,32 +47,50 @@ class FileType:
     utc: bool = False
     lake_type: str | None = None
 
-    def comparable(self, raw: Any) -> Comparable | None:
-        """Return a raw bound as ``format.bounds`` compares such values, or ``None`` when it says nothing certain."""
+    @property
+    def comparable(self) -> _Reading:
+        """A function from raw bounds to what ``format.bounds`` compares, ``None`` for one that says nothing certain."""
         match self.kind:
             case StatsKind.BOOLEAN:
-                return bool(raw)
+                return bool
+            case StatsKind.INTEGER if self.signed:
+                return int
             case StatsKind.INTEGER:
                 # Arrow hands out unsigned bounds as the signed integer of the same bits.
-                return int(raw) if self.signed else int(raw) % (1 << _BITS[self.physical])
+                values = 1 << _BITS[self.physical]
+                return lambda raw: int(raw) % values
             case StatsKind.FLOAT:
-                return None if math.isnan(raw) else float(raw)
+                return lambda raw: None if math.isnan(raw) else float(raw)
             case StatsKind.DECIMAL:
-                unscaled = int.from_bytes(raw, signed=True) if isinstance(raw, bytes) else int(raw)
-                return Decimal(unscaled).scaleb(-self.scale)
+                return lambda raw: Decimal(
+                    int.from_bytes(raw, signed=True) if isinstance(raw, bytes) else int(raw)
+                ).scaleb(-self.scale)
             case StatsKind.TIME | StatsKind.DATE | StatsKind.TIMESTAMP:
-                return from_physical(int(raw), self.unit, bits=_BITS[self.physical])
+                bits = _BITS[self.physical]
+                return lambda raw: from_physical(int(raw), self.unit, bits=bits)
             case StatsKind.TEXT:
-                try:
-                    return bytes(raw).decode()
-                except UnicodeDecodeError:
-                    return None
+                return _text
             case StatsKind.BLOB:
-                return bytes(raw)
+                return bytes
             case StatsKind.UUID:
-                return int.from_bytes(raw)
+                return int.from_bytes
             case _:
-                return None
+                return _nothing
+
+
+def _text(raw: Any) -> str | None:
+    try:
+        return bytes(raw).decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _nothing(_: Any) -> None:
+    return None
+
+
+def _same(bound: Comparable) -> Comparable:
+    return bound
 
 
 @lru_cache(maxsize=1024)
@@ -115,38 +135,40 @@ def _file_type(physical: str, annotation: str) -> FileType:
             return FileType(physical)
 
 
-def fitting(bound: Comparable | None, file: FileType, column: str) -> Comparable | None:
-    """Return a file's bound as one of a column of type ``column``; ``None`` where reading it changes the order."""
-    if bound is None:
-        return None
+@lru_cache(maxsize=1024)
+def fitting(file: FileType, column: str) -> _Reading:
+    """Return a function from a file's bounds to those of a column of a type; ``None`` where reading changes the order.
+
+    Many files have the same types, and each has many bounds.
+    """
     name, kind = parse_type(column), scalar(column).stats
     match (file.kind, kind):
-        case (StatsKind.TIMESTAMP, StatsKind.TIMESTAMP):
+        case (StatsKind.TIMESTAMP, StatsKind.TIMESTAMP) if file.utc == (name.base == "timestamptz"):
             # a finer time is rounded when it is read, and then may lie beyond a bound that is not round itself
-            whole = isinstance(bound, int) and (
-                abs(bound) == INFINITY or bound % NANOS[_UNIT_OF.get(name.base, "us")] == 0
-            )
-            return bound if file.utc == (name.base == "timestamptz") and whole else None
+            unit = NANOS[_UNIT_OF.get(name.base, "us")]
+            return lambda bound: bound if abs(bound) == INFINITY or bound % unit == 0 else None
+        case (StatsKind.TIMESTAMP, StatsKind.TIMESTAMP):
+            return _nothing
         case (StatsKind.DATE, StatsKind.TIMESTAMP):
-            return bound if name.base != "timestamptz" else None
+            return _same if name.base != "timestamptz" else _nothing
         case (StatsKind.FLOAT, StatsKind.FLOAT):
-            return bound if name.base == "float64" or file.physical == "FLOAT" else None
+            return _same if name.base == "float64" or file.physical == "FLOAT" else _nothing
         case (StatsKind.DECIMAL, StatsKind.DECIMAL):
-            return bound if file.scale <= (name.scale or 0) else None
+            return _same if file.scale <= (name.scale or 0) else _nothing
         case (StatsKind.DECIMAL, StatsKind.INTEGER):
-            return int(bound) if file.scale == 0 and isinstance(bound, Decimal) else None
+            return int if file.scale == 0 else _nothing
         case (StatsKind.INTEGER, StatsKind.DECIMAL):
-            return Decimal(bound) if isinstance(bound, int) else None
+            return Decimal
         case (StatsKind.BLOB, StatsKind.TEXT):
             # Older writers leave out that their binary is text; both are ordered by bytes.
-            return FileType(file.physical, StatsKind.TEXT).comparable(bound)
+            return _text
         case (StatsKind.BLOB, StatsKind.UUID):
             # sixteen bytes without a logical type
-            return int.from_bytes(bound) if isinstance(bound, bytes) and len(bound) == 16 else None
+            return lambda bound: int.from_bytes(bound) if len(bound) == 16 else None
         case (one, two) if one is two:
-            return bound
+            return _same
         case _:
-            return None
+            return _nothing
 
 
 def geometry_extent(statistics: Any) -> str:
@@ -175,8 +197,7 @@ _LOCAL_TASK = 64
 """Files that a thread reads at a time: handing them over one by one takes as long as reading them."""
 
 
-@dataclass(frozen=True, slots=True)
-class FooterColumn:
+class FooterColumn(NamedTuple):
     """One leaf column of a file, over all its row groups; ``None`` where the file does not tell.
 
     ``field_id`` is the leaf's own, or when ``inherited`` that of the nearest node above it that has one.
@@ -316,8 +337,8 @@ def _stats(leaf: Column, parts: Sequence[FooterColumn], by_name: bool) -> Column
         size,
         part.value_count if known else None,
         part.null_count if known else None,
-        _bound(part.min, part.type, leaf.type, upper=False),
-        _bound(part.max, part.type, leaf.type, upper=True),
+        None if part.min is None else _bound(part.min, part.type, leaf.type, upper=False),
+        None if part.max is None else _bound(part.max, part.type, leaf.type, upper=True),
         extra=part.extra if leaf.type == "geometry" else None,
         # the reader of footers does not say whether a text was cut
         min_exact=None if part.min is None else is_always_exact(leaf.type),
@@ -325,8 +346,8 @@ def _stats(leaf: Column, parts: Sequence[FooterColumn], by_name: bool) -> Column
     )
 
 
-def _bound(value: Comparable | None, file: FileType, type: str, *, upper: bool) -> str | None:
-    value = fitting(value, file, type)
+def _bound(bound: Comparable, file: FileType, type: str, *, upper: bool) -> str | None:
+    value = fitting(file, type)(bound)
     short = None if value is None else shorten(value, upper=upper)
     return None if short is None else encode_comparable(short, type)
 
@@ -356,6 +377,7 @@ class _Leaf:
     inherited: bool
     path: str
     type: FileType
+    comparable: _Reading
     required: bool
 
 
@@ -384,7 +406,7 @@ def _leaves(file: Any) -> _Leaves:
     for index, (id, inherited) in enumerate(ids):
         leaf = schema.column(index)
         type = _file_type(str(leaf.physical_type), leaf.logical_type.to_json())
-        leaves.append(_Leaf(id, inherited, str(leaf.path), type, leaf.max_definition_level == 0))
+        leaves.append(_Leaf(id, inherited, str(leaf.path), type, type.comparable, leaf.max_definition_level == 0))
     _last = _Leaves(schema, file.schema_arrow, tuple(leaves))
     return _last
 
@@ -412,48 +434,40 @@ def child_fields(type: pa.DataType) -> list[pa.Field]:
 
 
 def _column(leaf: _Leaf, chunks: Sequence[Any]) -> FooterColumn:
+    size = total = 0
+    null_count: int | None = 0
+    lows: list[Any] | None = []
+    highs: list[Any] = []
+    for chunk in chunks:
+        values, statistics = chunk.num_values, chunk.statistics
+        size += chunk.total_compressed_size
+        total += values
+        if leaf.required or values == 0:
+            nulls: int | None = 0
+        else:
+            nulls = statistics.null_count if statistics is not None and statistics.has_null_count else None
+        null_count = None if null_count is None or nulls is None else null_count + nulls
+        if nulls == values or lows is None:
+            continue
+        if statistics is None or not statistics.has_min_max:
+            lows = None  # what one row group does not tell is not known of the file
+            continue
+        lows.append(leaf.comparable(statistics.min_raw))
+        highs.append(leaf.comparable(statistics.max_raw))
     type = leaf.type
-    counted = [(chunk, chunk.num_values, chunk.statistics) for chunk in chunks]
-    nulls: list[int | None] = [
-        0
-        if leaf.required or values == 0
-        else int(statistics.null_count)
-        if statistics is not None and statistics.has_null_count
-        else None
-        for _, values, statistics in counted
-    ]
-    null_count = None if None in nulls else sum(filter(None, nulls))
-    total = sum([values for _, values, _ in counted])
-    low, high = _extremes(type, [entry[1:] for entry in counted], nulls)
+    extra = None
+    if type.kind is StatsKind.GEOMETRY and chunks:
+        extra = reduce(merge_extra, [geometry_extent(getattr(chunk, "geo_statistics", None)) for chunk in chunks])
     return FooterColumn(
         leaf.id,
         leaf.inherited,
         leaf.path,
         type,
-        sum([chunk.total_compressed_size for chunk in chunks]),
+        size,
         None if null_count is None else total - null_count,
         null_count,
-        low,
-        high,
-        reduce(merge_extra, [geometry_extent(getattr(chunk, "geo_statistics", None)) for chunk in chunks])
-        if type.kind is StatsKind.GEOMETRY and chunks
-        else None,
+        min(lows) if lows and None not in lows else None,
+        max(highs) if lows and None not in highs else None,
+        extra,
         type.lake_type,
     )
-
-
-def _extremes(
-    type: FileType, chunks: Sequence[tuple[int, Any]], nulls: Sequence[int | None]
-) -> tuple[Comparable | None, Comparable | None]:
-    """Return the outermost bounds of row groups, given values and statistics; ``None`` when one has none."""
-    lows: list[Any] = []
-    highs: list[Any] = []
-    for (values, statistics), null_count in zip(chunks, nulls, strict=True):
-        if null_count == values:
-            continue
-        if statistics is None or not statistics.has_min_max:
-            return None, None
-        lows.append(type.comparable(statistics.min_raw))
-        highs.append(type.comparable(statistics.max_raw))
-    low = None if not lows or None in lows else min(lows)
-    return low, None if not highs or None in highs else max(highs)

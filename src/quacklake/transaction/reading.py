@@ -170,8 +170,8 @@ class Reading:
         if table.id < 0:
             return self.plan_new(table)
         if self._plans is not None:
-            make = partial(self._plan_anew, table, predicate, max_files)
-            return self._plans.scan(self.base, table, predicate, max_files, make)
+            make, judge = partial(self._plan_anew, table), self.catalog.bounds.judge
+            return self._plans.scan(self.base, table, predicate, max_files, make, judge)
         return self._plan_anew(table, predicate, max_files)
 
     def _plan_anew(self, table: TableInfo, predicate: Predicate, max_files: int | None) -> ScanPlan:

@@ -24,6 +24,7 @@ from quacklake.format import bounds
 from quacklake.format.bounds import Bounds, Compare, Every, IsNull, Predicate, Some, compare
 from quacklake.format.schema import Column
 from quacklake.format.snapshots import Snapshot
+from quacklake.scan import remembered
 from quacklake.scan.planner import to_predicate
 from tests.catalog.stock import Stock
 from tests.seeds import LONG, SEED, chance, some
@@ -34,6 +35,10 @@ DATABASES = some(("sqlite", "postgres", "mysql"), 2, "databases of known bounds"
 @pytest.fixture(autouse=True)
 def from_the_first_file_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(known_bounds, "LEAST", 0)
+    monkeypatch.setattr(known_bounds, "ASKED_BEFORE", 0)
+    monkeypatch.setattr(known_bounds, "BLOCK", 3)
+    monkeypatch.setattr(known_bounds, "_PAGE", 4)
+    monkeypatch.setattr(remembered, "FILES_OF_A_PLAN", 1_000)
 
 
 # -- arrays beside the judge of single bounds --------------------------------------------------------------------------
@@ -92,6 +97,29 @@ def test_arrays_keep_every_file_that_single_bounds_keep(
     found = may_match(predicate, known, len(files)).to_pylist()
     expected = [bounds.may_match(predicate, {1: file}) for file in files]
     assert all(ours or not theirs for ours, theirs in zip(found, expected, strict=True)), (found, expected)
+
+
+@settings(max_examples=2_000 if LONG else 200)
+@given(judged(), st.integers(1, 4))
+def test_blocks_of_files_leave_out_no_file_that_is_kept(
+    case: tuple[str, list[Bounds], list[tuple[str | None, str | None]], Predicate], block: int
+) -> None:
+    _, files, stored, predicate = case
+    known = TableBounds(0.0, 0.0, Snapshot(1, None, 1, 1, 99), pa.array(range(len(files)), pa.int64()), {})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(known_bounds, "BLOCK", block)
+        for column, what in facets_of(predicate):
+            if what == NAN:
+                arrays: tuple[pa.Array, ...] = (pa.array([file.contains_nan for file in files], pa.bool_()),)
+            elif what == NULLS:
+                arrays = (pa.array([bounds.may_match(IsNull(1), {1: file}) for file in files], pa.bool_()),)
+            else:
+                arrays = tuple(typed(pa.array([pair[at] for pair in stored], pa.string()), what) for at in range(2))
+            # the first files were known before the others came
+            known = known.with_facet((column, what), tuple(array[: len(files) // 2] for array in arrays))
+            known = known.with_facet((column, what), arrays)
+        expected = known.ids.filter(may_match(predicate, known.facets, len(files)))
+        assert known.matching(predicate).equals(expected)
 
 
 @pytest.mark.parametrize(("type_", "low", "value"), [("int64", "5", 4), ("float64", "5.5", 4.0), ("varchar", "b", "a")])
@@ -157,18 +185,22 @@ def test_random_histories_are_planned_as_without_a_memory(
     url, start = new_url(database), 0
     with _open(url, tmp_path, data_inlining_row_limit=10) as lake, _open(url, tmp_path, plan_cache_bytes=0) as other:
         lake.create_table("t", _rows(random_, 0).schema)
-        before = telemetry.snapshot().counters.get("scan.bounds_remembered", 0)
+        before = telemetry.snapshot().counters
         for _ in range(25):
             start = _change(random_, random_.choice((lake, other)), start)
-            where = _filter(random_, start)
-            ours, plain = lake.table("t").plan(where), other.table("t").plan(where)
-            found, expected = (set(plan.files.column("data_file_id").to_pylist()) for plan in (ours, plain))
-            assert found == expected, (SEED, where)
+            for _ in range(3):
+                where = _filter(random_, start)
+                ours, plain = lake.table("t").plan(where), other.table("t").plan(where)
+                assert ours.files.equals(plain.files), (SEED, where)
+                assert ours.deletes.equals(plain.deletes), (SEED, where)
+                assert (ours.pruned, ours.mappings, ours.past) == (plain.pruned, plain.mappings, plain.past)
             version = random_.choice(lake.snapshots().column("snapshot_id").to_pylist())
             if any(name.endswith("t") for name in lake.at(version).tables()):
                 past = [each.at(version).table("t").to_arrow(where=where).sort_by("id") for each in (lake, other)]
                 assert str(past[0].to_pylist()) == str(past[1].to_pylist()), (SEED, where, version)
-        assert telemetry.snapshot().counters.get("scan.bounds_remembered", 0) > before
+        after = telemetry.snapshot().counters
+        assert after.get("scan.bounds_remembered", 0) > before.get("scan.bounds_remembered", 0)
+        assert after.get("scan.plans_filtered", 0) > before.get("scan.plans_filtered", 0)
 
 
 def test_files_of_stock_duckdb_are_found_and_left_out(stock: Stock, tmp_path: Path) -> None:
@@ -297,3 +329,56 @@ def test_a_table_that_is_too_large_is_planned_by_the_database(tmp_path: Path, mo
         known = memory.get(table.info)
         assert known is not None
         assert known.too_large
+
+
+def test_the_database_answers_the_first_plan_of_a_column_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known_bounds, "ASKED_BEFORE", 1)
+    with _open(f"sqlite:///{tmp_path / 'lake.db'}", tmp_path, data_inlining_row_limit=0) as lake:
+        table = lake.create_table("t", pa.table({"id": [1], "x": [1]}))
+        table.append(pa.table({"id": [2], "x": [2]}))
+        memory, remembered = lake.handle.context.catalog.bounds, []
+        for where in ("id = 1", "id = 2", "x = 1", "x = 2 AND id = 2", "x = 1 AND id = 1"):
+            assert table.plan(where).files.num_rows == 1
+            known = memory.get(table.info)
+            remembered.append(0 if known is None else len(known.facets))
+        assert remembered == [0, 1, 1, 2, 2]
+        monkeypatch.setattr(known_bounds, "ASKED_SECONDS", 0.0)
+        memory.forget(table.info)
+        assert table.plan("id = 1 OR id = 9").files.num_rows == 1
+        assert memory.get(table.info) is None
+
+
+def test_the_columns_whose_plans_are_counted_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known_bounds, "ASKED_BEFORE", 1)
+    monkeypatch.setattr(known_bounds, "_MOST_ASKED", 3)
+    with _open(f"sqlite:///{tmp_path / 'lake.db'}", tmp_path) as lake:
+        info = lake.create_table("t", pa.schema([("id", pa.int64())])).info
+    memory = BoundsMemory(1_000)
+    assert not any(memory.asked_before(info, [(column, "integer")]) for column in range(5))
+    assert [memory.asked_before(info, [(column, "integer")]) for column in (4, 3, 2, 0)] == [True, True, True, False]
+
+
+@pytest.mark.parametrize("room", [0, 16, 64, 600])
+def test_a_column_without_room_leaves_the_others_remembered(
+    room: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with _open(f"sqlite:///{tmp_path / 'lake.db'}", tmp_path, data_inlining_row_limit=0) as lake:
+        table = lake.create_table("t", pa.schema([("id", pa.int64()), ("name", pa.string())]))
+        for number in range(10):
+            table.append(pa.table({"id": [number], "name": [f"{number}" * 50]}))
+        assert table.plan("id = 3").files.num_rows == 1
+        memory = lake.handle.context.catalog.bounds
+        known = memory.get(table.info)
+        assert known is not None
+        monkeypatch.setattr(memory, "_most", known.nbytes + known_bounds._LEAST + room)
+        for digit in "57":
+            assert table.plan(f"name = '{digit * 50}'").files.num_rows == 1
+        assert table.plan("id = 4").files.num_rows == 1
+        known = memory.get(table.info)
+        assert known is not None
+        assert not known.too_large
+        assert len(known.facets) == len(known.refused) == 1
+        monkeypatch.setattr(memory, "_most", 1_000_000)
+        table.append(pa.table({"id": [11], "name": ["z"]}))
+        assert table.plan("name = 'z'").files.num_rows == 1
+        assert table.plan("id = 11 AND name = 'z'").files.num_rows == 1

@@ -6,8 +6,9 @@ import ctypes
 import json
 import os
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import repeat
 from typing import Any
 from urllib.parse import quote
 
@@ -15,6 +16,7 @@ import pyarrow as pa
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
+from quacklake.catalog import scoped
 from quacklake.catalog.databases.database import Database, Failure, PreparedSelect, Rows
 from quacklake.catalog.databases.direct import DirectStatements, VaryingStatement
 from quacklake.catalog.databases.sqlite_connection import (
@@ -35,6 +37,9 @@ _FAILURES = {
     sqlite3.SQLITE_PERM: Failure.FORBIDDEN,
     sqlite3.SQLITE_AUTH: Failure.FORBIDDEN,
 }
+
+_MANY = 100
+"""From this many rows on the values of an insert are prepared by the column."""
 
 
 class GuardedConnection(TidyConnection):
@@ -185,6 +190,25 @@ class SqliteDatabase(Database):
             # a property of the file: readers then never block the writer
             driver.execute("PRAGMA journal_mode=WAL")
 
+    def insert_many(self, connection: Connection, table: sa.Table, keys: Sequence[str], rows: Rows) -> None:
+        if len(rows) < _MANY:
+            return super().insert_many(connection, table, keys, rows)
+        # a dictionary of each row would take longer than the database
+        dialect = connection.dialect
+        target, fixed = scoped.fixed(connection, table)
+        values: list[Iterable[Any]] = list(zip(*rows, strict=True))
+        for at, key in enumerate(keys):
+            process = table.c[key].type.dialect_impl(dialect).bind_processor(dialect)
+            if process is not None:
+                values[at] = map(process, values[at])
+        values += [repeat(value, len(rows)) for value in fixed.values()]
+        preparer = dialect.identifier_preparer
+        columns = [preparer.quote(name) for name in (*(table.c[key].name for key in keys), *fixed)]
+        marks = ", ".join("?" * len(columns))
+        text = f"INSERT INTO {preparer.format_table(target)} ({', '.join(columns)}) VALUES ({marks})"
+        connection.exec_driver_sql(text, list(zip(*values, strict=True)))
+        return None
+
     def has_table(self, connection: Connection, name: str, schema: str | None) -> bool:
         # asked for with most reads: SQLAlchemy would make an inspector and read the columns
         found = connection.exec_driver_sql("SELECT 1 FROM pragma_table_info(?) LIMIT 1", (name,))
@@ -212,10 +236,12 @@ class SqliteDatabase(Database):
         )
 
     def number(self, element: sa.ColumnElement[Any], kind: str) -> sa.ColumnElement[Any]:
-        # a cast reads any leading digits: accept only a whole number, as JSON has it
-        others = "*[^0-9-]*" if kind == "integer" else "*[^0-9.eE+-]*"
-        good = sa.and_(element.op("NOT GLOB")(others), sa.func.json_valid(element))
-        return sa.case((good, sa.cast(element, sa.Integer if kind == "integer" else sa.REAL)))
+        # a cast reads any leading digits: accept only the whole text
+        if kind == "integer":
+            number = sa.cast(element, sa.Integer)  # the nearest where there is none
+            return sa.case((sa.cast(number, sa.Text) == element, number))
+        good = sa.and_(element.op("NOT GLOB")("*[^0-9.eE+-]*"), sa.func.json_valid(element))
+        return sa.case((good, sa.cast(element, sa.REAL)))
 
     def now_ms(self) -> sa.ColumnElement[Any]:
         return sa.cast((sa.func.julianday("now") - 2_440_587.5) * 86_400_000, sa.Integer)

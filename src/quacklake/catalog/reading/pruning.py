@@ -162,6 +162,16 @@ def typed(texts: pa.Array, kind: str) -> pa.Array:
     return texts if kind == "text" else pa.nulls(len(texts), _VALUES.get(kind, pa.string()))
 
 
+def summary(facet: pa.Array, size: int, *, lowest: bool) -> pa.Array:
+    """Return the lowest or highest value of each block of so many files that is full; NULL where one is unknown.
+
+    Of flags, the highest says whether any is set. ``may_match`` keeps a block that has a file it would keep.
+    """
+    least_or_most = pc.min if lowest else pc.max
+    starts = range(0, len(facet) - size + 1, size)
+    return pa.array([least_or_most(facet.slice(at, size), skip_nulls=False).as_py() for at in starts], facet.type)
+
+
 def may_match(predicate: Predicate, known: Arrays, files: int) -> pa.Array:
     """Return for each of some files whether it may hold a matching row, as ``condition`` does.
 

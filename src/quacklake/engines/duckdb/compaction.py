@@ -37,13 +37,13 @@ class CompactionFiles:
 
     def merge(self, tx: Transaction, table: TableInfo, plan: ScanPlan, folder: str) -> list[NewDataFile]:
         """Write the rows of a plan without deletes as one file of one partition, which keeps their history."""
-        with self.engine.connection() as connection:
+        with self.engine.connection() as lent, self.engine.last_reads.over(lent) as connection:
             query = self._rows(connection, plan, snapshots=True)
             return self._write(tx, connection, query, replace(table, partition=None), 0, snapshots=True, folder=folder)
 
     def rewrite(self, tx: Transaction, table: TableInfo, plan: ScanPlan) -> list[NewDataFile]:
         """Write the live rows of a plan as files of the table, partitioned and sorted as it says."""
-        with self.engine.connection() as connection:
+        with self.engine.connection() as lent, self.engine.last_reads.over(lent) as connection:
             query = self._rows(connection, plan, snapshots=False)
             size = pc.sum(plan.files.column("file_size_bytes")).as_py() or 0
             return self._write(tx, connection, query, table, size, snapshots=False)

@@ -22,6 +22,7 @@ from quacklake.engines.duckdb.connections import lend_keys, reading, translate
 from quacklake.engines.duckdb.expressions import OrderMacro, check_expression, plain_expression
 from quacklake.engines.duckdb.feed import FeedBuilder, deleted_sql, to_blocks
 from quacklake.engines.duckdb.idle import idle, leave_database, open_database
+from quacklake.engines.duckdb.last_reads import LastReads
 from quacklake.engines.duckdb.shapes import ShapeCache
 from quacklake.engines.duckdb.sql import ROW_COLUMNS, ScanSql, guarded_columns, needs_guard, scan_sql
 from quacklake.engines.duckdb.visible import behind_barrier, check_virtual, hiding, visible_feed_sql, visible_sql
@@ -89,6 +90,7 @@ class DuckDBEngine:
         self._names = itertools.count()
         self._lock = threading.Lock()
         self._working: dict[int, list[duckdb.DuckDBPyConnection]] = {}
+        self.last_reads = LastReads()
         forks.watch(self, DuckDBEngine._renew)
 
     def _renew(self) -> None:
