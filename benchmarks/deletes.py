@@ -12,6 +12,7 @@ other deletes. It is the floor for whoever reads through SQL.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import closing
 
 import duckdb
@@ -22,7 +23,6 @@ from benchmarks.common import (
     Bench,
     Place,
     Result,
-    Target,
     ask,
     at_most,
     attach,
@@ -37,6 +37,16 @@ TITLE = "reads of 20 files with 1 % of the rows deleted, in 2 files and in all"
 
 _FILES = 20
 _NAMES = 100_000
+_EVERY_FILE = {"full aggregate": 1.05, "id range (10 %)": 1.1, "equality": 1.1, "group by": 1.1}
+_PROFILE = (
+    "Where the time goes with deletes in every file (`perf`, one thread, `sum` of one integer over 5 million rows,"
+    " processor nanoseconds a row): 5 to read the column alone, 11 for the extension, whose reader leaves rows out"
+    " while it decodes. Ours: 5 to read, 3 for the number of the row, 8 for the anti-join of blocks of rows, which is"
+    " a hash (1), a look into the hash table (4) and a selection of the rows that stay. An anti-join of single rows"
+    " took 19, of which 12 were branches that the processor guessed wrongly in the hash table. Bits of a constant"
+    " (`get_bit`) take 10 and more, as DuckDB copies the constant for every 2,048 rows; a joined table of bits takes"
+    " 12 to 20. Even the remainder above, which knows nothing of deletes, takes 8 to 9 beyond the column."
+)
 
 
 def run(bench: Bench, result: Result) -> None:
@@ -46,15 +56,17 @@ def run(bench: Bench, result: Result) -> None:
     with bench.directory() as directory:
         place = bench.place(directory, "sqlite", "lake")
         _fill(bench, place, rows)
-        _read(bench, result, place, "no deletes", rows, None)
+        _read(bench, result, place, "no deletes", rows, {})
         _delete(bench, place, "2 of 20 files", f"id % 100 = 7 AND id < {2 * rows}")
-        _read(bench, result, place, "2 of 20 files", rows, at_most(1.1))
+        _read(bench, result, place, "2 of 20 files", rows, dict.fromkeys(_queries(rows), 1.1))
         _delete(bench, place, "every file", "id % 100 = 7")
-        _read(bench, result, place, "every file", rows, at_most(1.2))
+        _read(bench, result, place, "every file", rows, _EVERY_FILE)
         _read_floor(bench, result, place, rows)
-    result.notes.append(
-        f"{_FILES} files × {rows:,} rows; ratios are of wall time, the tables of milliseconds also have processor time."
-    )
+    result.notes += [
+        f"{_FILES} files × {rows:,} rows; ratios are of wall time, the tables of milliseconds also have processor"
+        " time.",
+        _PROFILE,
+    ]
 
 
 def _fill(bench: Bench, place: Place, rows: int) -> None:
@@ -92,7 +104,7 @@ def _queries(rows: int) -> dict[str, str]:
     }
 
 
-def _read(bench: Bench, result: Result, place: Place, state: str, rows: int, target: Target | None) -> None:
+def _read(bench: Bench, result: Result, place: Place, state: str, rows: int, targets: Mapping[str, float]) -> None:
     queries = _queries(rows)
     with (
         closing(planned(place)) as ours,
@@ -102,6 +114,7 @@ def _read(bench: Bench, result: Result, place: Place, state: str, rows: int, tar
         timings = ask(ours, peer, queries, bench.pick(2, 7, 9), done)
     for name, each in timings.items():
         figures = (each["ours"].wall * 1e3, each["peer"].wall * 1e3)
+        target = at_most(targets[name]) if name in targets else None
         result.measures.append(slowdown(f"{state}: {name}", *figures, "ms", target))
     result.details.append(query_detail(f"{state}: milliseconds", timings))
 
