@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import quacklake
 from quacklake import Lake
-from quacklake.catalog.statements import among
+from quacklake.catalog.statements import among, arrow_table
 from tests.catalog.driver import watch_driver
 from tests.layout import LAYOUT
 
@@ -162,3 +162,20 @@ def test_ids_are_found_by_their_runs_or_one_by_one(ids: list[int]) -> None:
         connection.execute(sa.insert(numbers), [{"id": id_} for id_ in range(61)])
         found = connection.execute(sa.select(numbers.c.id).where(among(numbers.c.id, ids))).scalars()
         assert sorted(found) == sorted(ids)
+
+
+@pytest.mark.parametrize("times", [1, 600])
+@pytest.mark.parametrize(
+    "stored", [[], [1, 0, None], ["true", "0", "F", "T", None, 1, 0]], ids=["none", "ints", "texts"]
+)
+def test_rows_become_arrow_whatever_their_number_and_however_a_flag_is_stored(stored: list[Any], times: int) -> None:
+    rows = [{"n": n, "flag": value} for n, value in enumerate(stored * times)]
+    with sa.create_engine("sqlite://").connect() as connection:
+        connection.exec_driver_sql("CREATE TABLE t (n BIGINT, flag)")
+        if rows:
+            connection.execute(sa.text("INSERT INTO t VALUES (:n, :flag)"), rows)
+        found = connection.execute(sa.text("SELECT n, flag FROM t ORDER BY n"))
+        table = arrow_table(found, {"n": pa.int64(), "flag": pa.bool_()})
+    true = {1: True, "true": True, "T": True, None: None}
+    assert table.schema == pa.schema([("n", pa.int64()), ("flag", pa.bool_())])
+    assert table.to_pylist() == [{"n": row["n"], "flag": true.get(row["flag"], False)} for row in rows]
