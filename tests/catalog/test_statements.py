@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import quacklake
 from quacklake import Lake
 from quacklake.catalog.databases import sqlite
-from quacklake.catalog.statements import among
+from quacklake.catalog.statements import among, arrow_table
 from tests.catalog.driver import watch_driver
 from tests.layout import LAYOUT
 
@@ -198,3 +198,20 @@ def test_many_rows_are_stored_in_sqlite_as_few_are(
             stored.append([(name, database.execute(f'SELECT * FROM "{name}"').fetchall()) for name in names])
     assert stored[0] == stored[1]
     assert sum(len(kept) for _, kept in stored[0]) > len(rows)
+
+
+@pytest.mark.parametrize("times", [1, 600])
+@pytest.mark.parametrize(
+    "stored", [[], [1, 0, None], ["true", "0", "F", "T", None, 1, 0]], ids=["none", "ints", "texts"]
+)
+def test_rows_become_arrow_whatever_their_number_and_however_a_flag_is_stored(stored: list[Any], times: int) -> None:
+    rows = [{"n": n, "flag": value} for n, value in enumerate(stored * times)]
+    with sa.create_engine("sqlite://").connect() as connection:
+        connection.exec_driver_sql("CREATE TABLE t (n BIGINT, flag)")
+        if rows:
+            connection.execute(sa.text("INSERT INTO t VALUES (:n, :flag)"), rows)
+        found = connection.execute(sa.text("SELECT n, flag FROM t ORDER BY n"))
+        table = arrow_table(found, {"n": pa.int64(), "flag": pa.bool_()})
+    true = {1: True, "true": True, "T": True, None: None}
+    assert table.schema == pa.schema([("n", pa.int64()), ("flag", pa.bool_())])
+    assert table.to_pylist() == [{"n": row["n"], "flag": true.get(row["flag"], False)} for row in rows]

@@ -237,6 +237,26 @@ def test_a_link_outside_is_found_among_many_files(tmp_path: Path, link: str, oth
         store.readable_urls([*paths, link])
 
 
+@pytest.mark.parametrize("others", [0, 300], ids=["alone", "among many"])
+@pytest.mark.parametrize(
+    "path", ["/f0", "//f0", "day=1//f0", "../f0", "day=1/../f0", "day=1/.", "", "/", "day=1/", "%2e"]
+)
+def test_a_path_that_is_no_plain_one_is_as_good_as_alone(tmp_path: Path, path: str, others: int) -> None:
+    root = tmp_path / "root"
+    (root / "day=1").mkdir(parents=True)
+    paths = [f"{folder}f{number}" for folder in ("", "day=1/") for number in range(others)]
+    for each in paths:
+        (root / each).touch()
+    store = Store.open(str(root))
+    try:
+        alone = [store.url(path)]
+    except PathError:
+        with pytest.raises(PathError):
+            store.readable_urls([*paths, path])
+    else:
+        assert store.readable_urls([*paths, path])[-1:] == alone
+
+
 def test_a_link_in_an_external_folder_leads_nowhere_else(tmp_path: Path) -> None:
     secret = tmp_path / "secret.bin"
     secret.write_bytes(b"secret")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
@@ -13,7 +13,7 @@ from sqlalchemy.engine import Connection
 from quacklake import faults, telemetry
 from quacklake.catalog import scoped
 from quacklake.catalog.databases.database import Database, PreparedSelect, Rows
-from quacklake.catalog.tables import ADDED_LATER, NamedType, Tables, Text
+from quacklake.catalog.tables import ADDED_LATER, NamedType, Tables, Text, flag
 from quacklake.errors import NotFoundError, SnapshotExpiredError
 from quacklake.format import inline
 from quacklake.format.inline import LIFE, data_table_name, delete_table_name, pack, parse_table_name, unpack
@@ -22,6 +22,9 @@ from quacklake.format.schema import TableSchema
 
 ROWS, DELETES = "ducklake_inlined_rows", "ducklake_inlined_deletes"
 """The tables of a shared lake for the inlined rows and deletes of all tables of all catalogs."""
+
+_A_PART = 500
+"""The number of rows that become Arrow at a time."""
 
 _STORED: Mapping[str, sa.types.TypeEngine[Any]] = {
     **dict.fromkeys(("BIGINT", "INTEGER", "SMALLINT"), sa.BigInteger()),
@@ -307,7 +310,18 @@ def visible(table: sa.Table, snapshot: Any) -> sa.ColumnElement[bool]:
 
 
 def arrow_table(result: sa.CursorResult[*tuple[Any, ...]], types: Mapping[str, pa.DataType]) -> pa.Table:
-    """Return the rows of a statement as Arrow."""
-    rows = result.all()
-    columns: Iterable[Sequence[Any]] = zip(*rows, strict=True) if rows else [()] * len(types)
-    return pa.table({name: pa.array(values, types[name]) for name, values in zip(types, columns, strict=True)})
+    """Return the rows of a statement as Arrow, a few of them at a time: very many tuples are slow to keep and turn."""
+    parts: list[list[pa.Array]] = [[] for _ in types]
+    for rows in result.partitions(_A_PART):
+        for part, type_, values in zip(parts, types.values(), zip(*rows, strict=True), strict=True):
+            part.append(_flags(values) if pa.types.is_boolean(type_) else pa.array(values, type_))
+    columns = zip(types.items(), parts, strict=True)
+    return pa.table({name: pa.chunked_array(part, type_).combine_chunks() for (name, type_), part in columns})
+
+
+def _flags(values: Sequence[Any]) -> pa.Array:
+    """Return booleans, which a database may have as numbers or, written by another client, as text."""
+    kinds = set(map(type, values)) - {type(None)}
+    if kinds <= {bool}:
+        return pa.array(values, pa.bool_())
+    return pa.array(values, pa.int64()).cast(pa.bool_()) if kinds <= {int} else pa.array(map(flag, values), pa.bool_())

@@ -132,10 +132,15 @@ class Flag(TypeDecorator[bool]):
         return int(value) if database_of(dialect) in ("sqlite", "mysql") else bool(value)
 
     def process_result_value(self, value: Any, dialect: Dialect) -> bool | None:
-        # sqlite_scanner stores booleans that other clients wrote as text ('true') too
-        if isinstance(value, str):
-            return value.lower() in ("1", "true", "t")
-        return None if value is None else bool(value)
+        return flag(value)
+
+
+def flag(value: Any) -> bool | None:
+    """Return the boolean that a database has stored in one way or another."""
+    # sqlite_scanner stores booleans that other clients wrote as text ('true') too
+    if isinstance(value, str):
+        return value.lower() in ("1", "true", "t")
+    return None if value is None else bool(value)
 
 
 def _text_unless_duckdb(dialect: Dialect, name: str) -> TypeEngine[Any]:

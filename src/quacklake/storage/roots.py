@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -184,6 +184,23 @@ class Links:
         return real
 
 
+class _AnyName:
+    """The names of a folder that is no safe one: each is a suspect."""
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+
+class _LinksIn:
+    """The links in a folder, each looked for when asked for."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def __contains__(self, name: object) -> bool:
+        return os.path.islink(f"{self._folder}{name}")  # noqa: PTH114 - for every file of a lake
+
+
 class _Looks:
     """A look for links among ``count`` files; if these are many, at their whole folders, unless those have far more."""
 
@@ -192,21 +209,11 @@ class _Looks:
 
     def __init__(self, count: int) -> None:
         self._left = self._MORE * count if count >= self._MANY else 0
-        self._links: dict[str, set[str] | None] = {}
 
-    def is_link(self, folder: str, name: str) -> bool:
-        """Return whether ``name`` is a link in an absolute ``folder``."""
-        if folder not in self._links:
-            self._links[folder] = self._listed(folder)
-        links = self._links[folder]
-        if links is None:
-            return os.path.islink(f"{folder}/{name}")  # noqa: PTH114 - for every file of a lake
-        return name in links
-
-    def _listed(self, folder: str) -> set[str] | None:
-        """Return the names of the links in a folder; None if it cannot be read, or has too many files."""
+    def links(self, folder: str) -> Container[str]:
+        """Return the names of the links in an absolute ``folder``, which has a slash at its end."""
         if not self._left:
-            return None
+            return _LinksIn(folder)
         found = set()
         try:
             with os.scandir(folder) as entries:
@@ -215,8 +222,8 @@ class _Looks:
                     if entry.is_symlink():
                         found.add(entry.name)
         except OSError:
-            return None
-        return found if self._left else None
+            return _LinksIn(folder)
+        return found if self._left else _LinksIn(folder)
 
 
 class Confinement:
@@ -340,23 +347,29 @@ class Confinement:
         if not self.is_local:
             return self.urls(paths)
         paths = list(paths)
-        links, root = Links(), self._root.prefix
-        looks = _Looks(len(paths))
-        safe: dict[str, bool] = {}
+        links, looks = Links(), _Looks(len(paths))
+        base, plain = self._root.url, _PLAIN
+        suspects: dict[str, Container[str]] = {}  # by folder: the names for which the whole path is looked at
         urls = []
         for path in paths:
-            if _PLAIN(path):
-                # what `readable` finds, with one look at each folder
-                folder, _, name = path.rpartition("/")
-                inside = safe.get(folder)
-                if inside is None:
-                    inside = safe[folder] = links.folder(root + folder).startswith(links.folder(root))
-                if inside and not looks.is_link(root + folder, name):
-                    urls.append(self._root.url + path)
-                    continue
-            self.readable(path, links)
-            urls.append(self.url(path))
+            start = path.rfind("/") + 1
+            folder, name = path[:start], path[start:]
+            named = suspects.get(folder)
+            if named is None:
+                named = suspects[folder] = self._suspects(folder, links, looks)
+            if plain(name) and name not in named:
+                urls.append(base + path)
+            else:
+                self.readable(path, links)
+                urls.append(self.url(path))
         return urls
+
+    def _suspects(self, folder: str, links: Links, looks: _Looks) -> Container[str]:
+        """Return the names in a folder that may lead out of the root: its links, or all if it is no safe one."""
+        root = self._root.prefix
+        safe = not folder or _PLAIN(folder[:-1]) is not None
+        inside = safe and links.folder(root + folder[:-1]).startswith(links.folder(root))
+        return looks.links(root + folder) if inside else _AnyName()
 
     def readable(self, path: str, links: Links) -> str:
         """Return the name by which the file system opens ``path``; ``PathError`` when it or its link leads outside."""

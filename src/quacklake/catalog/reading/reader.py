@@ -40,6 +40,7 @@ FILE_COLUMNS: Mapping[str, pa.DataType] = {
     for name in _FILE.split()
 }
 
+_FLAGS = [name for name, type_ in FILE_COLUMNS.items() if pa.types.is_boolean(type_)]
 _DELETE_NAMES = ("delete_file_id", "delete_count")
 """Columns that have such a name in the table of delete files, too."""
 
@@ -199,7 +200,9 @@ class FileQueries(Queries):
         for name in FILE_COLUMNS:
             of_delete = name.startswith("delete_")
             own = name if name in _DELETE_NAMES else name.removeprefix("delete_")
-            columns.append(self.meta.column("delete_file" if of_delete else "data_file", own).label(name))
+            column = self.meta.column("delete_file" if of_delete else "data_file", own)
+            # flags as they are stored, which ``arrow_table`` turns into booleans by the column
+            columns.append((sa.type_coerce(column, sa.BigInteger) if name in _FLAGS else column).label(name))
         return columns
 
     def changed(self, table: TableInfo, since: int, until: int) -> pa.Table:

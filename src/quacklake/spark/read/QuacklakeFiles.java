@@ -1,10 +1,12 @@
 package quacklake;
 
 import java.io.File;
+import java.net.URI;
 import java.net.URLDecoder;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
+import java.util.function.IntToLongFunction;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.api.python.PythonUtils;
@@ -26,35 +28,92 @@ import scala.collection.immutable.Seq;
  * The files of a table, as Spark's Parquet reader asks for them.
  *
  * <p>Compiled where it runs, by the compiler that Spark has for its own use. {@code of} makes an index of paths and
- * sizes, one in a line; all paths have the same start. Without sizes it asks the disk, which costs little: a wrong size would hide rows. It is null
- * when a file is missing. Files never change, so there is nothing to refresh. {@code values} are the facts of each file,
- * a line of them separated by tabs. Spark leaves filters that are about facts alone to the index.
+ * sizes, one in a line; all paths have the same start. Without sizes it asks the disk, in several threads, which costs
+ * little: a wrong size would hide rows. It is null when a file is missing. Everything else is made when Spark asks for
+ * it. Files never change, so there is nothing to refresh. {@code values} are the facts of each file, a line of them
+ * separated by tabs. Spark leaves filters that are about facts alone to the index.
  */
 public class QuacklakeFiles implements FileIndex {
-    private FileStatus[] files = new FileStatus[0];
-    private Path[] paths = new Path[0];
+    private static final String LOCAL = "file://";
+
+    private String start = "";
+    private String names = "";
+    private String values = "";
+    private String[] name = new String[0];
+    private long[] length = new long[0];
     private long bytes = 0;
     private StructType facts = new StructType();
     private InternalRow[] rows = null;
+    private volatile Path[] paths = null;
+    private volatile FileStatus[] files = null;
 
     public QuacklakeFiles of(String start, String names, String sizes, StructType facts, String values)
             throws Exception {
-        String[] name = names.split("\n");
-        String[] size = sizes == null ? null : sizes.split("\n");
         QuacklakeFiles made = new QuacklakeFiles();
-        made.files = new FileStatus[name.length];
-        made.paths = new Path[name.length];
-        for (int i = 0; i < name.length; i++) {
-            Path path = new Path(start + name[i]);
-            long length = size == null ? new File(path.toUri().getPath()).length() : Long.parseLong(size[i]);
-            if (length <= 0) return null;
-            made.paths[i] = path;
-            made.files[i] = new FileStatus(length, false, 1, 128L << 20, 0L, path);
-            made.bytes += length;
+        made.start = start;
+        made.names = names;
+        made.values = values;
+        made.name = names.split("\n");
+        made.length = sizes == null ? onDisk(start, made.name) : numbers(sizes.split("\n"));
+        for (int i = 0; i < made.name.length; i++) {
+            if (made.length[i] <= 0) return null;
+            made.bytes += made.length[i];
         }
         made.facts = facts;
         if (facts.length() > 0) made.rows = made.read(values.split("\n", -1));
         return made;
+    }
+
+    private static long[] onDisk(final String start, final String[] name) {
+        long[] found = new long[name.length];
+        Arrays.parallelSetAll(found, new IntToLongFunction() {
+            public long applyAsLong(int i) {
+                String path = start + name[i];
+                return path.startsWith(LOCAL) ? new File(path.substring(LOCAL.length())).length() : 0;
+            }
+        });
+        return found;
+    }
+
+    private static long[] numbers(String[] texts) {
+        long[] found = new long[texts.length];
+        for (int i = 0; i < texts.length; i++) found[i] = Long.parseLong(texts[i]);
+        return found;
+    }
+
+    private Path[] paths() {
+        if (paths == null) {
+            String folder = start.isEmpty() ? "" : new Path(start).toUri().toString();
+            boolean quick = !start.isEmpty() && !folder.endsWith("/");
+            Path[] made = new Path[name.length];
+            for (int i = 0; i < made.length; i++) {
+                // a name that no URI changes need not be taken apart
+                boolean plain = quick && isPlain(name[i]);
+                made[i] = plain ? new Path(URI.create(folder + "/" + name[i])) : new Path(start + name[i]);
+            }
+            paths = made;
+        }
+        return paths;
+    }
+
+    private static boolean isPlain(String name) {
+        for (int i = 0; i < name.length(); i++) {
+            char c = name.charAt(i);
+            boolean letter = c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9';
+            boolean slash = c == '/' && i > 0 && i < name.length() - 1 && name.charAt(i - 1) != '/';
+            if (!letter && !slash && c != '-' && c != '_' && c != '.' && c != '=') return false;
+        }
+        return true;
+    }
+
+    private FileStatus[] files() {
+        if (files == null) {
+            Path[] known = paths();
+            FileStatus[] made = new FileStatus[known.length];
+            for (int i = 0; i < made.length; i++) made[i] = new FileStatus(length[i], false, 1, 128L << 20, 0L, known[i]);
+            files = made;
+        }
+        return files;
     }
 
     private InternalRow[] read(String[] lines) throws Exception {
@@ -97,24 +156,26 @@ public class QuacklakeFiles implements FileIndex {
         return (BasePredicate[]) found.toArray(new BasePredicate[0]);
     }
 
-    public Seq rootPaths() { return PythonUtils.toSeq(Arrays.asList((Object[]) paths)); }
+    public Seq rootPaths() { return PythonUtils.toSeq(Arrays.asList((Object[]) paths())); }
 
     public Seq listFiles(Seq partitionFilters, Seq dataFilters) {
+        FileStatus[] all = files();
         if (rows == null)
-            return PythonUtils.toSeq(Collections.singletonList(PartitionDirectory.apply(InternalRow.empty(), files)));
+            return PythonUtils.toSeq(Collections.singletonList(PartitionDirectory.apply(InternalRow.empty(), all)));
         BasePredicate[] wanted = predicates(partitionFilters);
         ArrayList found = new ArrayList();
-        for (int i = 0; i < files.length; i++) {
-            boolean all = true;
-            for (int j = 0; j < wanted.length && all; j++) all = wanted[j].eval(rows[i]);
-            if (all) found.add(PartitionDirectory.apply(rows[i], new FileStatus[] {files[i]}));
+        for (int i = 0; i < all.length; i++) {
+            boolean fits = true;
+            for (int j = 0; j < wanted.length && fits; j++) fits = wanted[j].eval(rows[i]);
+            if (fits) found.add(PartitionDirectory.apply(rows[i], new FileStatus[] {all[i]}));
         }
         return PythonUtils.toSeq(found);
     }
 
     public String[] inputFiles() {
-        String[] found = new String[paths.length];
-        for (int i = 0; i < paths.length; i++) found[i] = paths[i].toUri().toString();
+        Path[] known = paths();
+        String[] found = new String[known.length];
+        for (int i = 0; i < known.length; i++) found[i] = known[i].toUri().toString();
         return found;
     }
 
@@ -127,8 +188,9 @@ public class QuacklakeFiles implements FileIndex {
     public boolean equals(Object other) {
         if (!(other instanceof QuacklakeFiles)) return false;
         QuacklakeFiles one = (QuacklakeFiles) other;
-        return Arrays.equals(paths, one.paths) && facts.equals(one.facts) && Arrays.equals(rows, one.rows);
+        boolean same = start.equals(one.start) && names.equals(one.names);
+        return same && facts.equals(one.facts) && values.equals(one.values);
     }
 
-    public int hashCode() { return Arrays.hashCode(paths); }
+    public int hashCode() { return 31 * start.hashCode() + names.hashCode(); }
 }
