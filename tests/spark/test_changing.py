@@ -67,10 +67,20 @@ def keyed(session: SparkSession, rows: Iterable[tuple[Any, ...]], schema: str = 
 
 
 @pytest.mark.daily(0.5)
-@pytest.mark.parametrize(("rows", "each", "files"), [(1000, 1000, 32), (1000, 3, 0), (0, 0, 32)])
+@pytest.mark.parametrize(
+    ("few", "rows", "each", "files"),
+    [(1000, 1000, 1000, 32), (0, 1000, 1000, 32), (1000, 1000, 3, 0), (1000, 0, 0, 32)],
+)
 def test_everybody_sees_what_spark_deletes_updates_and_merges(
-    rows: int, each: int, files: int, make_site: MakeSite, session: SparkSession, monkeypatch: pytest.MonkeyPatch
+    few: int,
+    rows: int,
+    each: int,
+    files: int,
+    make_site: MakeSite,
+    session: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(staged_changes, "_FEW_ROWS", few)  # deleted by Spark, or in tasks
     monkeypatch.setattr(staged_changes, "_MOST_ROWS", rows)  # found by the driver, or by executors
     monkeypatch.setattr(staged_changes, "_MOST_PLACES", each)  # one by one, or by bits
     monkeypatch.setattr(staged_changes, "_FILES_HERE", files)  # and their delete files written there

@@ -41,6 +41,7 @@ class Model:
     keys: dict[int, int] = field(default_factory=dict)
 
     def spark(self) -> quacklake.SparkLake:
+        self.patch.setattr(staged_changes, "_FEW_ROWS", self.chance.choice([1000, 0, 0]))
         self.patch.setattr(staged_changes, "_MOST_ROWS", self.chance.choice([1000, 1000, 0]))
         self.patch.setattr(staged_changes, "_MOST_PLACES", self.chance.choice([1000, 3]))
         self.patch.setattr(staged_changes, "_FILES_HERE", self.chance.choice([32, 1]))

@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 
 from quacklake.duckdb_versions import arrow_table
 from quacklake.engines.duckdb.connections import writing
-from quacklake.engines.duckdb.engine import check_filter, places_to_target
+from quacklake.engines.duckdb.engine import check_filter
+from quacklake.engines.duckdb.finding import matching
 from quacklake.engines.duckdb.sql import needs_guard
 from quacklake.errors import InputError, SchemaMismatchError
 from quacklake.format.bounds import ANYTHING, Predicate, compare, decode, every
@@ -83,12 +84,7 @@ def delete(
         count = plan.count()
         pending.delete_all(plan)
         return count
-    if isinstance(where, str):
-        with context.engine.connection() as connection:
-            query = context.engine.bind(connection, plan, rows=True, where=where)
-            target = context.engine.find(connection, query, where, table.schema)
-    else:
-        target = places_to_target(_places(context, plan, where))
+    target = matching(context.engine, plan, where)
     pending.delete(plan, target)
     return target.count
 

@@ -13,7 +13,7 @@ from quacklake.transaction.changeset import (
 from quacklake.transaction.commit import Retry
 from quacklake.transaction.groups import CommitGroup
 from quacklake.transaction.objects import TableCache
-from quacklake.transaction.pending import DeleteTarget, PendingTable, TouchedFile, touched_files
+from quacklake.transaction.pending import DeleteTarget, PendingTable, TouchedFile, positions_by_file, touched_files
 from quacklake.transaction.transaction import Transaction
 
 __all__ = [
@@ -32,5 +32,6 @@ __all__ = [
     "TableChange",
     "TouchedFile",
     "Transaction",
+    "positions_by_file",
     "touched_files",
 ]

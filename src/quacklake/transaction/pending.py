@@ -176,19 +176,7 @@ class PendingTable:
 
     def deleted_positions(self) -> dict[int, pa.Array]:
         """Return the newly deleted positions of each data file, sorted."""
-        if not self.deleted:
-            return {}
-        order = (
-            pa.concat_tables(self.deleted).sort_by([("file_id", "ascending"), ("row_id", "ascending")]).combine_chunks()
-        )
-        runs = pc.run_end_encode(order.column("file_id").combine_chunks())
-        positions = order.column("row_id").combine_chunks()
-        by_file: dict[int, pa.Array] = {}
-        start = 0
-        for file, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
-            by_file[file] = positions.slice(start, end - start)
-            start = end
-        return by_file
+        return positions_by_file(pa.concat_tables(self.deleted)) if self.deleted else {}
 
     def known_row_ids(self) -> dict[int, int | None]:
         """Return by local row id the committed row id it keeps (an updated row), or None for a new row."""
@@ -197,6 +185,19 @@ class PendingTable:
             for insert, ids in zip(self.inserts, self.local_ids, strict=True)
             for local, kept in zip(ids, insert.row_ids, strict=True)
         }
+
+
+def positions_by_file(places: pa.Table) -> dict[int, pa.Array]:
+    """Return the positions (``row_id``) in each file (``file_id``), sorted."""
+    order = places.sort_by([("file_id", "ascending"), ("row_id", "ascending")]).combine_chunks()
+    runs = pc.run_end_encode(order.column("file_id").combine_chunks())
+    positions = order.column("row_id").combine_chunks()
+    by_file: dict[int, pa.Array] = {}
+    start = 0
+    for file, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
+        by_file[file] = positions.slice(start, end - start)
+        start = end
+    return by_file
 
 
 def touched_files(plan: ScanPlan, wanted: set[int]) -> dict[int, TouchedFile]:

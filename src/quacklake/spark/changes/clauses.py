@@ -27,7 +27,7 @@ from quacklake.operations.conform import given_schema, type_problem
 from quacklake.operations.expression import Expression
 from quacklake.operations.reference import TableRef
 from quacklake.operations.statements import Condition, Value
-from quacklake.scan import to_predicate
+from quacklake.scan import Filter, to_predicate
 from quacklake.spark.changes.staged_changes import DELETED, KIND, SEEN, UPDATED, ChangeMetrics, Changes, staged_schema
 from quacklake.spark.engine import SparkEngine
 from quacklake.spark.expressions.translator import ExpressionScope
@@ -215,7 +215,8 @@ def _where(
     def choose(rows: DataFrame) -> tuple[DataFrame, ChangeClause, Predicate]:
         return rows, clause, predicate
 
-    return change(engine, tx, table, predicate, choose, deletes=clause.values is None)
+    text = where if isinstance(where, str | pc.Expression) else None
+    return change(engine, tx, table, predicate, choose, deletes=clause.values is None, where=text)
 
 
 def change(
@@ -226,14 +227,21 @@ def change(
     choose: Callable[[DataFrame], tuple[DataFrame, ChangeClause, Predicate]],
     *,
     deletes: bool,
+    where: Filter | None = None,
 ) -> ChangeMetrics:
     """Update or delete rows of a table that a predicate does not rule out.
 
     ``choose`` gets the rows with their positions. It returns the rows to change, each at most once, the change, and a
-    predicate for the rows that the change depends on. Raises ``UnsupportedFeatureError`` on Spark 3.5.
+    predicate for the rows that the change depends on. A filter ``where`` in the SQL of the lake or of Arrow, if there
+    is one, chooses the same rows. Raises ``UnsupportedFeatureError`` on Spark 3.5.
     """
     require(engine.writer.session, "to change rows")
     changes = Changes(engine, tx, table, tx.plan(table, predicate))
+    if deletes and where is not None and changes.in_tasks:
+        tx.pending(table).add_read(predicate)
+        done = changes.delete_in_tasks(where)
+        if done is not None:
+            return done
     rows, clause, read = choose(changes.rows())
     tx.pending(table).add_read(read)
     rows = rows.alias("target")

@@ -14,17 +14,19 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as f
 
 from quacklake.engines.duckdb import FileWriter, Vectors
-from quacklake.errors import ConstraintError
+from quacklake.engines.duckdb.finding import matching
+from quacklake.errors import ConstraintError, InputError
 from quacklake.format.objects import FIELD_ROW_ID, TableInfo
 from quacklake.operations.context import LakeContext
 from quacklake.operations.statements import DUPLICATES_SHOWN, MergeResult, ambiguous
-from quacklake.scan import ScanPlan
+from quacklake.scan import Filter, ScanPlan
 from quacklake.scan.plan import POSITIONS
+from quacklake.spark.changes.task_deletes import DeletedRows, DeleteTask, shared_out
 from quacklake.spark.engine import SparkEngine
 from quacklake.spark.read.scan import FILE_ID, POSITION, ROW_ID, VERSION
-from quacklake.spark.runtime.failures import each_group, each_own_group, writing
+from quacklake.spark.runtime.failures import each_group, each_own_group, each_part, writing
 from quacklake.spark.runtime.local import to_frame
-from quacklake.spark.runtime.session import has_time, to_arrow
+from quacklake.spark.runtime.session import has_time, parallelism, to_arrow
 from quacklake.spark.runtime.types import as_stored, quote, read_type, shown
 from quacklake.spark.write.rows import SparkRows
 from quacklake.storage import Store
@@ -186,6 +188,8 @@ def _counts(places: pa.Table, key: str) -> dict[int, Counts]:
     return {id_: Counts(some, every - some) for id_, some, every in rows}
 
 
+_FEW_ROWS = 1_000_000  # the most rows that Spark itself searches before Python has started on the executors
+_LARGEST_FILE = 1 << 30  # Spark divides larger files among tasks
 _MARKS = (KIND, FILE_ID, VERSION, POSITION, ROW_ID)
 _FILES_HERE = 32  # the most delete files that the driver writes itself; for so few, starting a Spark job takes longer
 
@@ -236,6 +240,63 @@ class Changes:
         """Delete some of the rows, in a plan where :attr:`at_once` holds."""
         return self._apply(rows, found_rows(rows))
 
+    @property
+    def in_tasks(self) -> bool:
+        """True when tasks that read whole files delete rows faster than Spark itself, and nothing prevents it."""
+        counts, sizes, pending = (
+            *map(self.plan.files.column, ("record_count", "file_size_bytes")),
+            self.tx.pending(self.table),
+        )
+        return bool(
+            not pending.touched
+            and not pending.files
+            and self.context.option("update_mode", self.table) != "copy_on_write"
+            and (counts.null_count or (pc.sum(counts).as_py() or 0) > _FEW_ROWS)
+            and (pc.max(sizes).as_py() or 0) <= _LARGEST_FILE
+        )
+
+    def delete_in_tasks(self, where: Filter) -> ChangeMetrics | None:
+        """Delete the rows that match a filter, where :attr:`in_tasks` holds. Return None if executors lack quacklake.
+
+        Raises the errors of a write, and ``InputError`` for a filter that fails.
+        """
+        plan, touched = self.plan, touched_files(self.plan, set(self.plan.files.column("data_file_id").to_pylist()))
+        facts = (where, self._begins(touched), self.tx.base.id, self.context.writes_vectors(self.table))
+        limit, secret = self.context.delete_limit(self.table), self.context.catalog.encrypted
+        sizes = zip(*(plan.files.column(name).to_pylist() for name in ("data_file_id", "file_size_bytes")), strict=True)
+        parts = shared_out(((id_, size or 0) for id_, size in sizes), parallelism(self.engine.session))
+        answers = each_part(
+            self.engine.session,
+            [DeleteTask(self.context.store, self.table, plan.of_files(ids), *facts, limit, secret) for ids in parts],
+        )
+        if answers is None:
+            return None
+        done = [each for answer in answers if not isinstance(answer, InputError) for each in answer]
+        written = [each.file for each in done if each.file is not None]
+        for file in written:
+            self.tx.wrote(self.table.location + file.path)
+        for answer in answers:
+            if isinstance(answer, InputError):
+                raise answer
+        return self._apply(None, self._found(done, where), written)
+
+    def _found(self, done: Sequence[DeletedRows], where: Filter) -> FoundRows:
+        """Return the rows that tasks have found, and the inlined ones, which are here."""
+        known = [(each.file_id, each.positions) for each in done if each.positions is not None]
+        positions = [pa.table([pa.repeat(id_, len(some)), some], schema=POSITIONS) for id_, some in known]
+        gone = _GONE.empty_table()
+        if self.plan.inlined is not None and self.plan.inlined.num_rows:
+            rest = replace(self.plan.of_files(()), inlined=self.plan.inlined)
+            gone = matching(self.context.engine, rest, where).inlined.cast(_GONE)
+        versions = pc.value_counts(gone.column("schema_version").combine_chunks()).to_pylist()
+        return FoundRows(
+            {each.file_id: Counts(0, each.count) for each in done},
+            {each["values"]: Counts(0, each["counts"]) for each in versions},
+            unclear=False,
+            gone=gone,
+            positions=pa.concat_tables([POSITIONS.empty_table(), *positions]),
+        )
+
     def apply(
         self, rows: DataFrame, keys: Sequence[str] = (), *, once: bool = False
     ) -> tuple[ChangeMetrics, FoundRows]:
@@ -245,18 +306,20 @@ class Changes:
             raise self._ambiguous(rows, keys)
         return self._apply(rows, found), found
 
-    def _apply(self, rows: DataFrame, found: FoundRows) -> ChangeMetrics:
+    def _apply(self, rows: DataFrame | None, found: FoundRows, written: Sequence[NewDeleteFile] = ()) -> ChangeMetrics:
+        """Add changed rows to the transaction; the delete files of some data files are ``written`` already."""
         pending = self.tx.pending(self.table)
         touched = touched_files(self.plan, set(found.files))
         dead = {id_ for id_, count in found.files.items() if touched[id_].live == count.all}
         partly = {id_: count for id_, count in found.files.items() if id_ not in dead}
         rewritten = self._rewritten(partly, touched)
-        left = set(partly) - rewritten
+        left = set(partly) - rewritten - {file.data_file_id for file in written}
         inlined = sum(partly[id_].all for id_ in left) <= self.context.delete_limit(self.table)
         delete_files = 0 if inlined else len(left)
         if delete_files > _FILES_HERE or (delete_files and found.positions is None):
             pending.delete_by_files(self.plan, self._write_deletes(self._places(rows, found), left, touched))
             left = set()
+        pending.delete_by_files(self.plan, written)
         pending.delete(self.plan, DeleteTarget(self._positions(rows, found, left), found.gone))
         pending.end_files(self.plan, dead | rewritten)
         before = len(pending.files)
@@ -267,7 +330,7 @@ class Changes:
             rows_copied=kept - found.updated,
             files_added=len(pending.files) - before,
             files_removed=len(dead | rewritten),
-            delete_files_added=delete_files,
+            delete_files_added=delete_files + len(written),
         )
 
     def _ambiguous(self, staged: DataFrame, keys: Sequence[str]) -> ConstraintError:
@@ -292,12 +355,13 @@ class Changes:
         # most of the file is rewritten in any case
         return {id_ for id_, count in partly.items() if count.updated * 2 > (touched[id_].live or 1 << 62)}
 
-    def _places(self, rows: DataFrame, found: FoundRows) -> DataFrame:
+    def _places(self, rows: DataFrame | None, found: FoundRows) -> DataFrame:
         if found.positions is None:
+            assert rows is not None
             return rows.filter(f"{CHANGED} AND {FILE_ID} IS NOT NULL").select(FILE_ID, POSITION)
         return to_frame(self.engine.writer.session, found.positions).toDF(FILE_ID, POSITION)
 
-    def _positions(self, rows: DataFrame, found: FoundRows, ids: set[int]) -> pa.Table:
+    def _positions(self, rows: DataFrame | None, found: FoundRows, ids: set[int]) -> pa.Table:
         """Return the changed rows of some files, which are always few."""
         known = found.within(ids)
         if known is not None or not ids:
@@ -309,13 +373,8 @@ class Changes:
         self, places: DataFrame, ids: set[int], touched: Mapping[int, TouchedFile]
     ) -> list[NewDeleteFile]:
         """Let the executors write the delete files of some data files."""
-        before = {id_: touched[id_].delete_file_id for id_ in ids if touched[id_].delete_file_id is not None}
-        begins: dict[int, int | None] = {}
-        if before:
-            with self.context.catalog.read() as reader:
-                dated = reader.inlined.dated_deletes(self.tx.base, self.table.id, before)
-            begins = {id_: found.file_begin for id_, found in dated.items()}
         chosen = {id_: touched[id_] for id_ in ids}
+        begins = self._begins(chosen)
         vectors = self.context.writes_vectors(self.table)
         secret = self.context.catalog.encrypted
         task = _DeleteTask(self.context.store, self.table, chosen, begins, self.tx.base.id, vectors, secret)
@@ -328,9 +387,18 @@ class Changes:
             self.tx.wrote(self.table.location + file.path)
         return files
 
-    def _write_kept(self, rows: DataFrame, found: FoundRows, rewritten: set[int]) -> int:
+    def _begins(self, touched: Mapping[int, TouchedFile]) -> dict[int, int | None]:
+        """Return the snapshots at which the delete files of some data files began."""
+        before = {id_: file.delete_file_id for id_, file in touched.items() if file.delete_file_id is not None}
+        if not before:
+            return {}
+        with self.context.catalog.read() as reader:
+            dated = reader.inlined.dated_deletes(self.tx.base, self.table.id, before)
+        return {id_: found.file_begin for id_, found in dated.items()}
+
+    def _write_kept(self, rows: DataFrame | None, found: FoundRows, rewritten: set[int]) -> int:
         """Write updated rows and the remaining rows of rewritten files under their row ids. Return their number."""
-        frames = [self._updated(rows)] if found.updated else []
+        frames = [self._updated(rows)] if found.updated and rows is not None else []
         if rewritten:
             frames.append(self._copied(self._places(rows, found), rewritten))
         if not frames:

@@ -362,7 +362,9 @@ class Deletes:
         if format_ == "puffin":
             return deleted_positions(self.store, path, count, self.plan.snapshot_id)
         try:
-            rows = pq.read_table(pa.BufferReader(self.store.read(path)))
+            file = pq.ParquetFile(pa.BufferReader(self.store.read(path)))
+            # not the path of the data file, which is in each row
+            rows = file.read([name for name in (NAME_POS, NAME_SNAPSHOT_ID) if name in file.schema_arrow.names])
             if NAME_SNAPSHOT_ID in rows.column_names:
                 later = pc.greater(rows.column(NAME_SNAPSHOT_ID), self.plan.snapshot_id)
                 rows = rows.filter(pc.invert(pc.fill_null(later, False)))

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import pickle
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from typing import TypeVar
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException, PySparkException, PythonException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
-from quacklake.errors import ConstraintError, InputError, MissingExtraError, StorageError
+from quacklake.errors import ConstraintError, InputError, MissingExtraError, QuacklakeError, StorageError
 from quacklake.spark.runtime.local import to_frame
 from quacklake.spark.runtime.types import RAISED
 
 _NO_STORE = re.compile(r"S3AFileSystem not found|No FileSystem for scheme")
 _IN_PYTHON = re.compile(r"^[A-Za-z_][\w.]*: .*", re.MULTILINE)
 _OUR_CODE = re.compile(r'File "[^"]*[/\\]quacklake[/\\](engines|lake|storage)[/\\]')
+_NO_PACKAGE = re.compile(r"^ModuleNotFoundError: No module named ", re.MULTILINE)
 _STATE = re.compile(r"SQLSTATE: (\w{5})")
 _USERS = ("21", "22", "23", "42", "P0")
 """Classes of SQLSTATE: too many rows, data, constraints, names and syntax, and errors that a user raises."""
@@ -108,6 +109,24 @@ def each_task(frame: DataFrame, work: Callable[[Iterable[pa.RecordBatch]], T]) -
             yield _answer(work(chain([first], rows)))
 
     return _gathered(frame.mapInArrow(run, _ANSWER))
+
+
+def each_part(session: SparkSession, work: Sequence[Callable[[], T]]) -> list[T] | None:
+    """Run pieces of work in tasks. Only the task that runs one sees it. Return None if executors lack ``quacklake``."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for packed in batch.column("work").to_pylist():
+                yield _answer(pickle.loads(packed)())
+
+    own = pa.table({"work": pa.array([pickle.dumps(each) for each in work], pa.binary())})
+    try:
+        return _gathered(to_frame(session, own).mapInArrow(run, _ANSWER))
+    except QuacklakeError as error:
+        cause = error.__cause__
+        if isinstance(cause, PythonException) and _NO_PACKAGE.search(str(cause)) is not None:
+            return None
+        raise
 
 
 def each_group(frame: DataFrame, key: str, work: Callable[[pa.Table], T]) -> list[T]:

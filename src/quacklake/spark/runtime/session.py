@@ -26,6 +26,8 @@ from quacklake.storage import Store
 _TYPES: Mapping[str, Version] = {"json": (4, 0), "variant": (4, 0), "time": (4, 1)}
 """Types of the format that not every Spark can write, with the first version that can."""
 
+_REMOTE_TASKS = 16  # for Spark Connect, which does not say how many tasks run at once
+
 
 def is_connect(session: SparkSession) -> bool:
     """Return True for a Spark Connect session, whose work runs in another process, on the server."""
@@ -55,6 +57,11 @@ def check_session(session: object) -> None:
 def _version(session: SparkSession) -> Version:
     """Return the older of the versions of the session and of the package in this process."""
     return min(parse_version(pyspark.__version__), parse_version(session.version))
+
+
+def parallelism(session: SparkSession) -> int:
+    """Return the number of tasks that a session runs at once, as far as it is known."""
+    return _REMOTE_TASKS if is_connect(session) else session.sparkContext.defaultParallelism
 
 
 def require(session: SparkSession, what: str) -> None:
