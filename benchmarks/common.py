@@ -303,8 +303,9 @@ class Side(Protocol):
 class Ours:
     """A table of ours."""
 
-    def __init__(self, place: Place, schema: pa.Schema) -> None:
-        self.lake = quacklake.connect(place.url, data_path=place.data)
+    def __init__(self, place: Place, schema: pa.Schema, catalog: str | None = None) -> None:
+        data_path = place.data if catalog is None else None
+        self.lake = quacklake.connect(place.url, data_path=data_path, catalog=catalog)
         self.table = self.lake.create_table("t", schema, if_not_exists=True)
 
     def append(self, rows: pa.Table) -> None:

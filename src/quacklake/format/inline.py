@@ -21,6 +21,7 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from quacklake.errors import CatalogError, ConstraintError
 from quacklake.format.bounds import encoder
@@ -163,6 +164,9 @@ def pack(values: Iterable[Any]) -> str:
     return json.dumps([None if value is None else str(value) for value in values], ensure_ascii=True)
 
 
+_PACKED = pa.schema([("r", pa.list_(pa.string()))])
+
+
 def has_width(payload: str, width: int) -> bool:
     """Return whether a text is a packed row of that many values."""
     try:
@@ -186,13 +190,39 @@ def _values(payload: str) -> list[str | None]:
 
 def unpack(rows: pa.Table, schema: TableSchema) -> pa.Table:
     """Return packed rows (``LIFE`` and ``payload``) as columns of texts named ``c<id>``, padded with NULL."""
-    payloads: Sequence[str] = rows.column("payload").to_pylist()
-    parsed = [_values(payload) for payload in payloads]
+    payloads = rows.column("payload")
+    values = _alike(payloads, len(schema.columns))
+    if values is None:
+        parsed = [_values(payload) for payload in payloads.to_pylist()]
+        values = [
+            pa.array([row[index] if index < len(row) else None for row in parsed], pa.string())
+            for index in range(len(schema.columns))
+        ]
     columns = {name: rows.column(name) for name in LIFE}
-    for index, column in enumerate(schema.columns):
-        values = [row[index] if index < len(row) else None for row in parsed]
-        columns[f"c{column.id}"] = pa.array(values, pa.string())
+    columns |= {f"c{column.id}": each for column, each in zip(schema.columns, values, strict=True)}
     return pa.table(columns)
+
+
+def _alike(payloads: pa.ChunkedArray, width: int) -> list[pa.Array] | None:
+    """Return the values of packed rows by column; None unless all are lists of just ``width`` texts.
+
+    Arrow reads an object of each line. No text can reach over the end of its line, as a string has no line break in it
+    and nothing but the closing brace may stand there, and a text that makes more of its own line makes more rows.
+    """
+    from pyarrow import json as arrow_json
+
+    if not len(payloads) or not width:
+        return None
+    lines = "".join([f'{{"r":{payload}}}\n' for payload in payloads.to_pylist()]).encode()
+    parse = arrow_json.ParseOptions(_PACKED, newlines_in_values=False, unexpected_field_behavior="error")
+    read = arrow_json.ReadOptions(use_threads=False, block_size=len(lines) + 1)
+    try:
+        found = arrow_json.read_json(pa.BufferReader(lines), read, parse).column("r").combine_chunks()
+    except (pa.ArrowException, OverflowError):
+        return None
+    if len(found) != len(payloads) or found.null_count or pc.unique(pc.list_value_length(found)).to_pylist() != [width]:
+        return None
+    return [pc.list_element(found, index) for index in range(width)]
 
 
 @dataclass(frozen=True, slots=True)
