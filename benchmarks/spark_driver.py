@@ -30,10 +30,10 @@ _MORE = 0.025
 
 NOTES = (
     "A batch, profiled on a busy machine: the job that fetches its rows takes 1.1 to 1.6 times as long as Spark's write"
-    " to nothing. On top of it come 10 ms of Python's processor time, two fifths for the commit, a quarter for the Parquet"
-    " file, and about as long again of waiting, for the disk too: the file, its folder and the commit must be on it.",
+    " to nothing. On top of it come 10 ms of Python's processor time, two fifths for the commit, a quarter for the"
+    " Parquet file, and about as long again of waiting, for the disk too, which must have the file and the commit.",
     "A plan of all files, which is made anew each time: two fifths are rows of the catalog, which SQLite gives one by"
-    " one, a quarter the sizes of the files on the disk.",
+    " one, about an eighth each the look for links among the files and their sizes on the disk.",
 )
 """The profile of both, for the notes of a result."""
 
