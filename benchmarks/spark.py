@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import quacklake
 from benchmarks.common import Bench, Measure, Place, Result, Timing, alternate, at_most, slowdown
-from benchmarks.spark_driver import batches, planning
+from benchmarks.spark_driver import NOTES, batches, planning
 from benchmarks.spark_peers import Peer, Spark, compared, open_spark
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ def run(bench: Bench, result: Result) -> None:
         result.measures += batches(bench, spark, bench.place(directory, "sqlite", "streamed"))
         result.measures += planning(bench, spark, bench.place(directory, "sqlite", "planned"))
         result.notes += [f"skipped: {why}" for why in spark.missing]
+    result.notes += NOTES
     result.notes.append(
         f"Scans of {scanned:,} rows × 4 columns, the rest with {written:,}; local[{os.cpu_count()}], medians; ours"
         " includes the commit."

@@ -18,20 +18,32 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["batches", "planning"]
+__all__ = ["NOTES", "batches", "planning"]
 
 _ROWS = 1_000
 _PLAN = 1.0
 """The most seconds that a plan may take."""
 _LINKS = 10_000
 """A file system gives a file only so many names."""
-_FLOOR, _MORE = 1.2, 0.030
-"""The most that a batch may take: so many times as long as with a sink that does nothing, and so many seconds more."""
+_MORE = 0.025
+"""The most seconds that a batch may take longer than with a sink that does nothing."""
+
+NOTES = (
+    "A batch, profiled on a busy machine: the job that fetches its rows takes 1.1 to 1.6 times as long as Spark's write"
+    " to nothing. On top of it come 10 ms of Python's processor time, two fifths for the commit, a quarter for the"
+    " Parquet file, and about as long again of waiting, for the disk too, which must have the file and the commit.",
+    "A plan of all files, which is made anew each time: two fifths are rows of the catalog, which SQLite gives one by"
+    " one, about an eighth each the look for links among the files and their sizes on the disk.",
+)
+"""The profile of both, for the notes of a result."""
 
 
 def batches(bench: Bench, spark: Spark, place: Place) -> list[Measure]:
-    """Batches of 1,000 rows into a table, and to Spark's sink that writes nothing."""
-    count = bench.pick(5, 40, 200)
+    """Batches of 1,000 rows into a table, and to Spark's sink that writes nothing: in turn, and all of it twice.
+
+    The first time does not count. Spark's JVM compiles what runs often, so that whoever comes last looks quickest.
+    """
+    count = bench.pick(5, 25, 100)
     source = spark.directory / "batches"
     with bench.step("writing the batches"):
         rows = spark.session.range(0, count * _ROWS, 1, count).selectExpr("id", "concat('n', id) AS name")
@@ -39,26 +51,27 @@ def batches(bench: Bench, spark: Spark, place: Place) -> list[Measure]:
     with quacklake.connect(place.url, data_path=place.data) as lake:
         ours = quacklake.spark(lake, spark.session)
         ours.create_table("t", rows.schema)
-        with bench.step("streaming", 2) as done:
-            handle = ours.write_stream(
-                "t",
-                _stream(spark, source, rows),
-                name="bench",
-                checkpoint=str(spark.directory / "ours"),
-                trigger="availableNow",
-            )
-            handle.awaitTermination()
-            mine = _durations(handle.query)
-            done(1)
-            nothing = _stream(spark, source, rows).writeStream.format("noop").trigger(availableNow=True)
-            query = nothing.option("checkpointLocation", str(spark.directory / "noop")).start()
-            query.awaitTermination()
-            floor = _durations(query)
-            done(1)
-        if lake.table("t").count() != count * _ROWS:
+        with bench.step("streaming", 4) as done:
+            for time in ("first", "second"):
+                nothing = _stream(spark, source, rows).writeStream.format("noop").trigger(availableNow=True)
+                query = nothing.option("checkpointLocation", str(spark.directory / f"noop-{time}")).start()
+                query.awaitTermination()
+                floor = _durations(query)
+                done(1)
+                handle = ours.write_stream(
+                    "t",
+                    _stream(spark, source, rows),
+                    name=time,
+                    checkpoint=str(spark.directory / f"ours-{time}"),
+                    trigger="availableNow",
+                )
+                handle.awaitTermination()
+                mine = _durations(handle.query)
+                done(1)
+        if lake.table("t").count() != 2 * count * _ROWS:
             raise RuntimeError("rows were lost")
     took, least = percentile(mine, 50), percentile(floor, 50)
-    wanted = Target("≤", (_FLOOR * least + _MORE) * 1e3, "ours")
+    wanted = Target("≤", (least + _MORE) * 1e3, "ours")
     what = f"a batch of {_ROWS:,} rows, p50"
     return [Measure(what, "ms", took * 1e3, least * 1e3, "Spark's noop sink", took / least, "the time", wanted)]
 
