@@ -96,8 +96,10 @@ class _Table:
     files: int
 
 
-def fill(bench: Bench, place: Place, lake: quacklake.Lake, label: str, sizes: dict[str, int]) -> None:
-    """Make tables with the metadata of as many files as ``sizes`` says; there are no files."""
+def fill(
+    bench: Bench, place: Place, lake: quacklake.Lake, label: str, sizes: dict[str, int], *, stats: bool = True
+) -> None:
+    """Make tables with the metadata of as many files as ``sizes`` says, or their names alone; there are no files."""
     first = 0
     for name, files in sizes.items():
         info = lake.create_table(name, _SCHEMA).info
@@ -106,7 +108,8 @@ def fill(bench: Bench, place: Place, lake: quacklake.Lake, label: str, sizes: di
         table = _Table(info.id, columns, lake.current_snapshot(), first, files)
         with bench.step(f"{label}, metadata of {files:,} files"), bulk_writer(place) as write:
             write("ducklake_data_file", _FILE_COLUMNS, _file_rows(table))
-            write("ducklake_file_column_stats", _STATS_COLUMNS, _stats_rows(table))
+            if stats:
+                write("ducklake_file_column_stats", _STATS_COLUMNS, _stats_rows(table))
         first += files
         _set_next_file(lake, first)
 
