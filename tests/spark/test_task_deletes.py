@@ -26,6 +26,7 @@ from quacklake.spark.changes.task_deletes import DeleteTask, shared_out
 from quacklake.spark.runtime.failures import each_part
 from tests.conformance.clients import LakeSite
 from tests.conformance.conftest import MakeSite
+from tests.duckdbs import needs_extensions
 
 from .agreement import all_agree
 
@@ -94,6 +95,20 @@ def test_a_filter_may_be_one_of_arrow(make_site: MakeSite, session: SparkSession
     done = quacklake.spark(site.lake(), session).delete("t", pc.field("id") < 20)
     assert (done.rows_deleted, done.delete_files_added) == (20, 1)
     assert left(site) == list(range(20, 50))
+
+
+def test_files_of_an_encrypted_lake_get_delete_files_with_keys(make_site: MakeSite, session: SparkSession) -> None:
+    needs_extensions()
+    site = make_site("sqlite", 0, encrypted=True)
+    lake = site.lake()
+    lake.create_table("t", numbers(60))
+    lake.table("t").delete("id < 5")
+    lake.table("t").append(numbers(40, 60))
+    done = quacklake.spark(lake, session).delete("t", "id % 4 = 0")
+    assert (done.rows_deleted, done.delete_files_added) == (23, 2)
+    deletes = lake.table("t").plan().files.column("delete_encryption_key").to_pylist()
+    assert len({*deletes, None}) == 3
+    assert left(site) == [id_ for id_ in range(5, 100) if id_ % 4]
 
 
 def test_a_filter_that_fails_for_deleted_rows_does_not_fail(make_site: MakeSite, session: SparkSession) -> None:
