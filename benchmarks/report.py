@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
@@ -14,9 +13,11 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.aims import AIMS
 from benchmarks.common import Detail, Measure, Result
+from benchmarks.published import aims_table, lines, place, size, worse
 
-__all__ = ["README", "as_json", "machine", "place", "show", "update_readme"]
+__all__ = ["README", "as_json", "machine", "show", "update_readme"]
 
 README = Path(__file__).with_name("README.md")
 PICTURES = Path(__file__).parents[1] / "docs/guides/images"
@@ -77,11 +78,17 @@ def show(result: Result, screen: Console) -> None:
     table = Table(*_HEAD, title=title, title_justify="left", title_style="bold")
     for column in table.columns[1:]:
         column.justify = "right"
+    text = README.read_text()
+    published = lines(text, result.name) if size(text, result.name) == result.size else []
     for measure in result.measures:
         style = {True: "green", False: "red", None: ""}[measure.met]
-        *cells, target = _cells(measure)
-        table.add_row(*cells, f"[{style}]{target}[/{style}]" if style else target)
+        *cells, ratio, target = _cells(measure)
+        lost = worse(measure, published)
+        marked = ratio if lost is None else f"{ratio} [red]▼ {lost:.0%}[/red]"
+        table.add_row(*cells, marked, f"[{style}]{target}[/{style}]" if style else target)
     screen.print(table)
+    if any(worse(measure, published) is not None for measure in result.measures):
+        screen.print("  ▼ by how much a ratio is worse than the published one", style="dim")
     for detail in result.details:
         screen.print(_detail_table(detail))
     for note in result.notes:
@@ -135,23 +142,21 @@ def _plain(result: Result) -> dict[str, Any]:
 
 
 def update_readme(result: Result, path: Path = README, pictures: Path = PICTURES) -> None:
-    """Replace the section of a benchmark that ran in ``README.md``, and its pictures; those of others stay."""
+    """Replace the section of a benchmark that ran in ``README.md``, its pictures, and the aims; those of others stay."""
     if result.skipped is not None:
         return
-    text = path.read_text()
-    start, end = place(result.name)
-    pattern = re.compile(f"{re.escape(start)}.*?{re.escape(end)}", re.DOTALL)
-    if not pattern.search(text):
-        raise ValueError(f"{path.name} has no place for the results of {result.name}")
-    section = f"{start}\n{_markdown(result)}\n{end}"
-    path.write_text(pattern.sub(section.replace("\\", r"\\"), text))
+    text = _replaced(path.read_text(), result.name, _markdown(result))
+    path.write_text(_replaced(text, "aims", aims_table(text, AIMS)))
     for name, picture in result.pictures.items():
         (pictures / f"{name}.svg").write_text(picture)
 
 
-def place(name: str) -> tuple[str, str]:
-    """Return the marks around the results of a benchmark in ``README.md``."""
-    return f"<!-- {name} -->", f"<!-- /{name} -->"
+def _replaced(text: str, name: str, section: str) -> str:
+    start, end = place(name)
+    before, found, rest = text.partition(f"{start}\n")
+    if not found:
+        raise ValueError(f"there is no place for the results of {name}")
+    return f"{before}{start}\n{section}\n{end}{rest.partition(end)[2]}"
 
 
 def _markdown(result: Result) -> str:
