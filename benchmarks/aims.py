@@ -18,9 +18,9 @@ AIMS = (
         "inlining",
         "insert one batch, processor time of the client",
         "≤ 1.5 ms",
-        "A sample of 1,739 stacks: the driver 35 % (three messages, of which each waits once), JSON of the rows 9 %, totals "
-        "of 23 columns 13 %, encoding 7 %, the rest spread over a hundred functions of which none takes 3 %: the floor of "
-        "a commit in Python.",
+        "Of 1,739 stacks that were sampled, 35 % were in the driver (a commit is three messages, and waits for each),"
+        " 13 % with the totals of 23 columns, 9 % with JSON of the rows and 7 % with encoding them; the rest is spread"
+        " over a hundred functions of which none takes 3 %. The extension's client takes 12 to 20 ms.",
     ),
     Aim("aggregate over rows that are still inlined", "inlining", "aggregate all columns.*", "≥ 1×"),
     Aim("1 % deleted in every file: aggregate", "deletes", "every file: full aggregate", "≤ 1.05×"),

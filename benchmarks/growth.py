@@ -76,6 +76,10 @@ def run(bench: Bench, result: Result) -> None:
         " column leaves them to the database, the second fetches and remembers them, later ones fetch those of new"
         " files."
     )
+    result.notes.append(
+        "Of the first query of a table with 5,000 columns, DuckDB takes about 60 %: it binds the view of all columns"
+        " when it is made and when it is used. The rest reads a row of the catalog for each and makes the schema."
+    )
 
 
 def _report(result: Result, what: str, points: Sequence[_Point], limits: Mapping[str, float]) -> None:

@@ -29,6 +29,7 @@ from benchmarks.common import (
     Side,
     alternate,
     at_least,
+    at_most,
     attach,
     chunks,
     faster,
@@ -63,7 +64,7 @@ def run(bench: Bench, result: Result) -> None:
 def _insert(bench: Bench, directory: Path) -> tuple[Place, list[Measure], int]:
     count, peer_count, rounds = bench.pick((30, 30, 3), (300, 300, 12), (30_000, 1_500, 50))
     place, schema = bench.place(directory, "postgres", "ours"), _batch(0).schema
-    ours_seconds = peer_seconds = 0.0
+    ours_seconds = peer_seconds = ours_cpu = peer_cpu = 0.0
     with (
         closing(Ours(place, schema)) as ours,
         closing(Extension(bench.place(directory, "postgres", "peer"), schema)) as peer,
@@ -72,8 +73,9 @@ def _insert(bench: Bench, directory: Path) -> tuple[Place, list[Measure], int]:
         for side in (ours, peer):
             side.append(_batch(0))
         for ours_part, peer_part in zip(chunks(count, rounds), chunks(peer_count, rounds), strict=True):
-            ours_seconds += _timed(ours, ours_part)
-            peer_seconds += _timed(peer, peer_part)
+            (wall, cpu), (peer_wall, other) = _timed(ours, ours_part), _timed(peer, peer_part)
+            ours_seconds, ours_cpu = ours_seconds + wall, ours_cpu + cpu
+            peer_seconds, peer_cpu = peer_seconds + peer_wall, peer_cpu + other
             done(len(ours_part) + len(peer_part))
     per_batch = (ours_seconds / count, peer_seconds / peer_count)
     scaled = (per_batch[0] * _PUBLISHED, per_batch[1] * _PUBLISHED)
@@ -82,17 +84,25 @@ def _insert(bench: Bench, directory: Path) -> tuple[Place, list[Measure], int]:
         [
             faster("insert one batch, mean", per_batch[0] * 1e3, per_batch[1] * 1e3, "ms", at_least(5)),
             faster(f"insert, scaled to {_PUBLISHED:,} batches", *scaled, "s", at_least(5)),
+            faster(
+                "insert one batch, processor time of the client",
+                ours_cpu / count * 1e3,
+                peer_cpu / peer_count * 1e3,
+                "ms",
+                at_most(1.5, "ours"),
+            ),
         ],
         count + 1,
     )
 
 
-def _timed(side: Side, numbers: range) -> float:
+def _timed(side: Side, numbers: range) -> tuple[float, float]:
+    """Return the wall time and the processor time of this process for some batches."""
     batches = [_batch(number) for number in numbers]
-    start = time.perf_counter()
+    start, cpu = time.perf_counter(), time.process_time()
     for rows in batches:
         side.append(rows)
-    return time.perf_counter() - start
+    return time.perf_counter() - start, time.process_time() - cpu
 
 
 def _aggregate(bench: Bench, place: Place, shared: Place, batches: int) -> list[Measure]:

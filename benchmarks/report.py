@@ -142,7 +142,7 @@ def _plain(result: Result) -> dict[str, Any]:
 
 
 def update_readme(result: Result, path: Path = README, pictures: Path = PICTURES) -> None:
-    """Replace the section of a benchmark that ran in ``README.md``, its pictures, and the aims; those of others stay."""
+    """Replace the section of a benchmark that ran in ``README.md``, its pictures, and the table of aims."""
     if result.skipped is not None:
         return
     text = _replaced(path.read_text(), result.name, _markdown(result))

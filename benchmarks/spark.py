@@ -123,7 +123,7 @@ def _append(bench: Bench, spark: Spark, rows: DataFrame, place: Place) -> list[M
         with bench.step("appending"):
             found = alternate(bench.pick(1, 3, 5), works)
     first = slowdown("append", found["ours"].median, found["peer"].median, "s", at_most(1.10), _PEER)
-    return [first, *(compared("append", found, peers) if peers else ())]
+    return [first, *(compared("append", found, peers, at_most(0.95)) if peers else ())]
 
 
 # -- changes -----------------------------------------------------------------------------------------------------------

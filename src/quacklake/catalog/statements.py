@@ -184,6 +184,12 @@ class CatalogStatements:
             statement = self._cache[key] = build()
         return statement
 
+    def built(self, key: Any, build: Any) -> Any:
+        """Return a statement that is built once per process; lakes share it, so all values are parameters."""
+        known, place = self.meta.statements, (self.backend.name, key)
+        statement = known.get(place)
+        return known.setdefault(place, build()) if statement is None else statement
+
     def expired(self, message: str) -> NotFoundError:
         """Return the error for expired snapshots; it names the oldest that is left."""
         table = self.meta["snapshot"]
@@ -307,6 +313,10 @@ def visible(table: sa.Table, snapshot: Any) -> sa.ColumnElement[bool]:
     return sa.and_(
         table.c.begin_snapshot <= snapshot, sa.or_(table.c.end_snapshot.is_(None), table.c.end_snapshot > snapshot)
     )
+
+
+AT = sa.bindparam("at_snapshot", type_=sa.BigInteger())
+"""The snapshot of a statement that is ``built`` once."""
 
 
 def arrow_table(result: sa.CursorResult[*tuple[Any, ...]], types: Mapping[str, pa.DataType]) -> pa.Table:

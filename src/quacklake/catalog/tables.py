@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -19,6 +19,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator, TypeEngine, UserDefinedType
 
 from quacklake.catalog import scoped
+from quacklake.catalog.late_tables import LateTables
 from quacklake.format.snapshots import format_time, parse_time
 
 VERSION = "1.0"
@@ -131,8 +132,8 @@ class Flag(TypeDecorator[bool]):
             return None
         return int(value) if database_of(dialect) in ("sqlite", "mysql") else bool(value)
 
-    def process_result_value(self, value: Any, dialect: Dialect) -> bool | None:
-        return flag(value)
+    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], bool | None]:
+        return flag
 
 
 def flag(value: Any) -> bool | None:
@@ -377,7 +378,6 @@ class Tables:
     """The tables of a lake: a schema name, a format version, and what exists in it. ``of`` makes them once."""
 
     @staticmethod
-    @functools.lru_cache(maxsize=64)
     def of(
         version: str = VERSION,
         metadata_schema: str | None = None,
@@ -386,7 +386,7 @@ class Tables:
         lacking: frozenset[Part] = frozenset(),
     ) -> Tables:
         """Return the tables of all lakes of a version in a schema of that name, which share compiled statements."""
-        return Tables(version, metadata_schema, shared, lacking)
+        return _tables(version, metadata_schema, shared, lacking)
 
     def __init__(
         self, version: str, metadata_schema: str | None = None, shared: bool = False, lacking: Iterable[Part] = ()
@@ -396,6 +396,8 @@ class Tables:
         #: The parts of 1.1 that the lake has.
         self.parts = PARTS.difference(lacking) if has_next(version) else frozenset()
         self.metadata = sa.MetaData(schema=metadata_schema)
+        #: Statements over these tables; values are parameters, so that all lakes of this form share them.
+        self.statements: dict[Any, Any] = {}
         base = version.split("-")[0]
         missing: dict[str, tuple[str, ...] | None] = {}
         for later, added in ADDED_BY.items():
@@ -403,7 +405,7 @@ class Tables:
                 before = missing.get(name, ())
                 missing[name] = None if names is None or before is None else (*before, *names)
         renamed = _RENAMED_02 if base <= "0.2" else {}
-        self._tables: dict[str, sa.Table] = {}
+        stock: dict[str, Callable[[], sa.Table]] = {}
         self._indexes: dict[str, list[sa.Index]] = {}
         for name, columns in WIDE_SPEC.items():
             absent = missing.get(name, ())
@@ -413,15 +415,20 @@ class Tables:
                 )
                 if name == "data_file" and base <= "0.3":
                     present += (ColumnSpec.parse(f"{_PARTIAL}:text"),)
-                self._tables[name] = self._table(renamed.get(name, f"ducklake_{name}"), present)
-        self.own = {name: self._table(f"quacklake_{name}", _parsed(text)) for name, text in OWN_TABLES.items()}
+                stock[name] = functools.partial(self._table, renamed.get(name, f"ducklake_{name}"), present)
+        own = {name: functools.partial(self._table, f"quacklake_{name}", text) for name, text in OWN_TABLES.items()}
+        self._tables = LateTables(stock)
+        self.own: Mapping[str, sa.Table] = LateTables(own)
 
     def _lacks(self, table: str, column: str | None) -> bool:
         part = (table, column)
         return part in PARTS and part not in self.parts
 
-    def _table(self, name: str, columns: tuple[ColumnSpec, ...]) -> sa.Table:
-        table = sa.Table(name, self.metadata, *(column.made() for column in columns))
+    def _table(self, name: str, columns: str | tuple[ColumnSpec, ...]) -> sa.Table:
+        # metadata of its own: two threads may make a table at once, and the first one made is that of all
+        alone = sa.MetaData(schema=self.metadata.schema)
+        specs = _parsed(columns) if isinstance(columns, str) else columns
+        table = sa.Table(name, alone, *(column.made() for column in specs))
         if self.shared:
             scoped.place(table, scoped.physical(table), alive=_ALIVE if name == "ducklake_snapshot" else None)
         return table
@@ -471,6 +478,9 @@ class Tables:
                 for name, (table, columns) in INDEXES.items()
             ]
         return self._indexes[database]
+
+
+_tables = functools.lru_cache(maxsize=64)(Tables)
 
 
 def partial_max(info: sa.ColumnElement[str]) -> sa.ColumnElement[Any]:

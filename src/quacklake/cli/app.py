@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from functools import cache
-from importlib.abc import MetaPathFinder
 from itertools import pairwise
 from types import FrameType
 from typing import Annotated, Any, Literal, NoReturn, get_args, get_origin
@@ -48,7 +47,10 @@ _HELP_NAMES: Mapping[str, Any] = {"help_option_names": ["-h", "--help"]}
 def run(program: Program = QUACKLAKE) -> NoReturn:
     """Run a program. It exits without tearing down every module, which takes as long as a small command."""
     gc.set_threshold(_GARBAGE)
-    sys.meta_path.insert(0, _Without(unneeded(sys.argv[1:])))
+    hidden = unneeded(sys.argv[1:])
+    sys.meta_path.insert(0, _Without(hidden))
+    if hidden:
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy would start threads, and nothing here needs them
     code = main(program=program)
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
@@ -140,11 +142,13 @@ def unneeded(words: Sequence[str]) -> frozenset[str]:
     """
     if any(word in argument for argument in words for word in ("demo", "spark")):
         return frozenset()
+    if not {"--help", "-h"}.isdisjoint(words):
+        return frozenset({"pandas", "numpy", "attr"})  # rich would look for classes made with attrs
     query = words[:1] == ["sql"] and any(map(_NO_TABLE.match, words[1:2]))
     return frozenset({"pandas", "numpy"} if query or not _READERS.isdisjoint(words[:1]) else {"pandas"})
 
 
-class _Without(MetaPathFinder):
+class _Without:
     """Hides packages from this process, unless it uses Spark, whose executors write files with Arrow and pandas."""
 
     def __init__(self, names: frozenset[str]) -> None:

@@ -272,7 +272,7 @@ def unflatten(rows: Iterable[ColumnRow]) -> TableSchema:
 
     def build(parent: int | None) -> tuple[Column, ...]:
         children = sorted(by_parent.pop(parent, ()), key=lambda row: (row.column_order, row.column_id))
-        return tuple(_from_row(row, build(row.column_id)) for row in children)
+        return tuple(_from_row(row, build(row.column_id) if row.column_id in by_parent else ()) for row in children)
 
     columns = build(None)
     if by_parent:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import duckdb
 
 from quacklake.config.settings import BY_NAME
-from quacklake.errors import AlreadyExistsError, ConfigError, NotFoundError, SqlError, nearest
+from quacklake.errors import AlreadyExistsError, ClosedError, ConfigError, NotFoundError, SqlError, nearest
 from quacklake.format.names import fold, quote
 from quacklake.format.options import OPTIONS
 from quacklake.operations.reference import DEFAULT_SCHEMA
@@ -85,11 +85,11 @@ class Attachments:
 
     In that database each lake is an empty database of its name, so that ``USE`` and DuckDB's name resolution work.
     ``planner`` is a second database, in which statements are bound and listings are built. It holds the tables of the
-    lakes by name, without rows.
+    lakes by name, without rows. It is made by the first statement that needs it, as that takes ten milliseconds.
     """
 
     root: duckdb.DuckDBPyConnection
-    planner: duckdb.DuckDBPyConnection
+    make_planner: Callable[[], duckdb.DuckDBPyConnection]
     attached: dict[str, Attached] = field(default_factory=dict)
     """The lakes that are open."""
     late: dict[str, Callable[[], Attached]] = field(default_factory=dict)
@@ -110,6 +110,31 @@ class Attachments:
     """Rows that the user has registered under a name."""
     copies: dict[str, Any] = field(default_factory=dict)
     """The states from which the planner's copies of the lakes were made."""
+    _planner: duckdb.DuckDBPyConnection | None = None
+    _names: dict[str, str] = field(default_factory=dict)
+    """The names of all lakes, as they were written."""
+    _locks: tuple[str, ...] = ()
+    """Statements that lock the databases."""
+    _closed: bool = False
+
+    @property
+    def planner(self) -> duckdb.DuckDBPyConnection:
+        """The database without rows. Raises ``ClosedError`` after ``close``."""
+        with self.lock:
+            if self._closed:
+                raise ClosedError
+            if self._planner is None:
+                made = self.make_planner()
+                for statement in (*map(_attach, self._names.values()), *self._locks):
+                    made.execute(statement)
+                self._planner = made
+            return self._planner
+
+    def lock_settings(self, statements: Sequence[str]) -> None:
+        """Run statements that lock the settings of a database in both, in the planner as soon as it is made."""
+        with self.lock:
+            self._run(*statements)
+            self._locks = (*self._locks, *statements)
 
     @property
     def lakes(self) -> dict[str, Attached]:
@@ -131,14 +156,17 @@ class Attachments:
         for name in self.settings:
             self.apply(attached, name)
 
-    def _run(self, statement: str) -> None:
-        for connection in (self.root, self.planner):
-            connection.execute(statement)
+    def _run(self, *statements: str) -> None:
+        for connection in (self.root, self._planner):
+            if connection is not None:
+                for statement in statements:
+                    connection.execute(statement)
 
     def add_late(self, alias: str, opened: Callable[[], Attached]) -> None:
         """Attach a lake that is opened when it is needed, to a session that has no other database yet."""
         with self.lock:
-            self._run(f"ATTACH ':memory:' AS {quote(alias)}")
+            self._run(_attach(alias))
+            self._names[fold(alias)] = alias
             self.late[fold(alias)] = opened
 
     def add(self, attached: Attached, *, if_not_exists: bool = False) -> bool:
@@ -152,7 +180,8 @@ class Attachments:
                     f'Failed to attach database: database with name "{attached.alias}" already exists',
                     hint="choose another name after AS, or use OR REPLACE",
                 )
-            self._run(f"ATTACH ':memory:' AS {quote(attached.alias)}")
+            self._run(_attach(attached.alias))
+            self._names[fold(attached.alias)] = attached.alias
             self._take(attached)
             return True
 
@@ -192,7 +221,7 @@ class Attachments:
         with self.lock:
             attached = self.find(alias)
             self._run(f"DETACH {quote(attached.alias)}")
-            del self.attached[fold(alias)]
+            del self.attached[fold(alias)], self._names[fold(alias)]
             self.copies.pop(attached.alias, None)
             self.committed.pop(fold(alias), None)
             self.opened = {key: value for key, value in self.opened.items() if key[0] != attached.alias}
@@ -228,8 +257,15 @@ class Attachments:
                 attached.lake.close()
         self.attached.clear()
         self.late.clear()
-        self.planner.close()
+        with self.lock:
+            self._closed = True
+            if self._planner is not None:
+                self._planner.close()
         self.root.close()
+
+
+def _attach(alias: str) -> str:
+    return f"ATTACH ':memory:' AS {quote(alias)}"
 
 
 #: Schemas that exist in every database.

@@ -11,6 +11,8 @@ from quacklake import forks
 from quacklake.errors import ClosedError
 
 if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
     from quacklake.config import Config
     from quacklake.operations.handles import Handle, HasHandle
     from quacklake.sql.guard import Guard
@@ -130,9 +132,15 @@ def session(
 
         configure(safety, config)
         guard = SafeGuard(safety, Seal(config["temp_directory"]))
-    root = connect(":memory:", config=config)
-    planner = connect(":memory:", config={**config, "threads": 1})
-    for connection in (root, planner):
-        connection.execute("SET GLOBAL TimeZone = 'UTC'")
-    planner.execute(f"SET GLOBAL disabled_optimizers = '{_NOT_PLANNED}'")
-    return Session(Attachments(root, planner), python_frames=python_frames and safety is None, guard=guard)
+
+    def database(settings: dict[str, Any]) -> DuckDBPyConnection:
+        made = connect(":memory:", config={**config, **settings})
+        made.execute("SET GLOBAL TimeZone = 'UTC'")
+        return made
+
+    def planner() -> DuckDBPyConnection:
+        made = database({"threads": 1})
+        made.execute(f"SET GLOBAL disabled_optimizers = '{_NOT_PLANNED}'")
+        return made
+
+    return Session(Attachments(database({}), planner), python_frames=python_frames and safety is None, guard=guard)

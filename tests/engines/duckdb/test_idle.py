@@ -44,7 +44,8 @@ def lake_at(path: Path, **settings: Any) -> Lake:
 
 
 def root_of(lake: Lake) -> duckdb.DuckDBPyConnection | None:
-    return lake.handle.context.engine._root
+    with lake.handle.context.engine.connection():  # the first use opens it
+        return lake.handle.context.engine._root
 
 
 def contents(connection: duckdb.DuckDBPyConnection) -> list[list[tuple[Any, ...]]]:

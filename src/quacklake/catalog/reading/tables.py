@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from quacklake import telemetry
 from quacklake.catalog import scoped
 from quacklake.catalog.reading.history import Reshaped, TableHistory, last_reshape
 from quacklake.catalog.shared_tables import SharedTables
-from quacklake.catalog.statements import CatalogStatements, Queries, visible
+from quacklake.catalog.statements import AT, CatalogStatements, Queries, visible
 from quacklake.catalog.tables import readable_time
 from quacklake.errors import NotFoundError, UnsupportedVersionError
 from quacklake.format.layout import PartitionKey, PartitionSpec, SortKey, SortSpec
@@ -56,7 +56,7 @@ class TableQueries(TableHistory):
 
     def all(self, snapshot: Snapshot) -> list[TableInfo]:
         """Return every table of a snapshot with its columns and layout, by schema and name."""
-        return self._load_tables(snapshot, "tables", ())
+        return self._load_tables(snapshot, "tables", tuple, {})
 
     def names(self, snapshot: Snapshot) -> list[tuple[str, str]]:
         """Return the schema and name of every table of a snapshot, in that order."""
@@ -71,51 +71,73 @@ class TableQueries(TableHistory):
     def find(self, snapshot: Snapshot, schema: str, name: str) -> TableInfo | None:
         """Return a table by its name, ignoring case, or None."""
         t, s = self.meta["table"], self.meta["schema"]
-        own = parts_of(schema)[-1]
-        where = (sa.func.lower(t.c.table_name) == fold(name), sa.func.lower(s.c.schema_name) == fold(own))
-        tables = self._load_tables(snapshot, "table", where)
+
+        def where() -> tuple[sa.ColumnElement[bool], ...]:
+            named: sa.BindParameter[Any] = sa.bindparam("named")
+            inside: sa.BindParameter[Any] = sa.bindparam("inside")
+            return sa.func.lower(t.c.table_name) == named, sa.func.lower(s.c.schema_name) == inside
+
+        names = {"named": fold(name), "inside": fold(parts_of(schema)[-1])}
+        tables = self._load_tables(snapshot, "table", where, names)
         return next(
             (info for info in tables if (fold(info.name), fold(info.schema_name)) == (fold(name), fold(schema))), None
         )
 
     def by_id(self, snapshot: Snapshot, table_id: int) -> TableInfo | None:
         """Return a table by its id, whatever its name was at the snapshot, or None."""
-        tables = self._load_tables(snapshot, "table_by_id", (self.meta["table"].c.table_id == table_id,))
+        wanted = sa.bindparam("wanted", type_=sa.BigInteger())
+        tables = self._load_tables(
+            snapshot, "table_by_id", lambda: (self.meta["table"].c.table_id == wanted,), {"wanted": table_id}
+        )
         return tables[0] if tables else None
 
-    def _load_tables(self, snapshot: Snapshot, name: str, where: Sequence[sa.ColumnElement[bool]]) -> list[TableInfo]:
+    def _select_tables(self, where: Sequence[sa.ColumnElement[bool]]) -> sa.Select[Any]:
+        """Return the statement that reads tables at a snapshot, a row for each column."""
         t, s, c = self.meta["table"], self.meta["schema"], self.meta["column"]
         path, relative = self.meta.columns("schema", "path path_is_relative")
-        joined = t.join(s, sa.and_(s.c.schema_id == t.c.schema_id, visible(s, snapshot.id)))
-        joined = joined.outerjoin(c, sa.and_(c.c.table_id == t.c.table_id, visible(c, snapshot.id)))
-        statement = (
+        joined = t.join(s, sa.and_(s.c.schema_id == t.c.schema_id, visible(s, AT)))
+        joined = joined.outerjoin(c, sa.and_(c.c.table_id == t.c.table_id, visible(c, AT)))
+        return (
             sa.select(
                 *(t.c.table_id, t.c.table_uuid, t.c.schema_id, s.c.schema_name, t.c.table_name),
                 *self.meta.columns("table", "path path_is_relative"),
                 *(path.label("schema_path"), relative.label("schema_path_is_relative")),
-                self._schema_version(t, snapshot).label("table_schema_version"),
+                self._schema_version(t).label("table_schema_version"),
                 c.c.begin_snapshot.label("column_begin"),
                 *self.column_rows(),
             )
             .select_from(joined)
-            .where(visible(t, snapshot.id), *where)
+            .where(visible(t, AT), *where)
             .order_by(s.c.schema_name, t.c.table_name, t.c.table_id)
         )
+
+    def _load_tables(
+        self,
+        snapshot: Snapshot,
+        name: str,
+        where: Callable[[], Sequence[sa.ColumnElement[bool]]],
+        parameters: Mapping[str, Any],
+    ) -> list[TableInfo]:
+        """Return the tables that fulfil a condition, which is made once for each ``name``."""
+        statement = self._sql.built(name, lambda: self._select_tables(where()))
         grouped: dict[tuple[Any, ...], list[ColumnRow]] = {}
         since: dict[int, int] = {}
-        result = self._sql.run(name, statement).all()
+        result = self._sql.run(name, statement, {"at_snapshot": snapshot.id, **parameters}).all()
         nested = self.nested_schemas(snapshot) if result else {}
+        rows: list[ColumnRow] = []
+        last: tuple[Any, ...] = ()
         for row in result:
-            schema = nested.get(row[2], row[3])
-            if schema is None:
-                continue  # its schema counts as dropped
-            rows = grouped.setdefault((*row[:3], schema, *row[4:10]), [])
+            if row[:10] != last:  # the columns of a table follow each other
+                last = row[:10]
+                schema = nested.get(row[2], row[3])
+                # no schema: it counts as dropped
+                rows = [] if schema is None else grouped.setdefault((*row[:3], schema, *row[4:10]), [])
             if row[11] is not None:
                 rows.append(ColumnRow(*row[11:]))
                 since[row[0]] = max(since.get(row[0], 0), row[10])
         if not grouped:
             return []
-        ids = [head[0] for head in grouped] if where else None
+        ids = [head[0] for head in grouped] if parameters else None
         partitioned = partitionings(self._sql, snapshot.id, ids)
         sorted_by = sorts(self._sql, snapshot.id, ids)
         tables = []
@@ -129,15 +151,13 @@ class TableQueries(TableHistory):
             tables.append(info)
         return tables
 
-    def _schema_version(self, table: sa.Table, snapshot: Snapshot) -> sa.ColumnElement[Any]:
+    def _schema_version(self, table: sa.Table) -> sa.ColumnElement[Any]:
         if "schema_versions" not in self.meta:
             return sa.literal(None, sa.BigInteger())
         v = self.meta["schema_versions"]
         own = v.c.get("table_id")
         mine = [own == table.c.table_id] if own is not None else []
-        return (
-            sa.select(sa.func.max(v.c.schema_version)).where(v.c.begin_snapshot <= snapshot.id, *mine).scalar_subquery()
-        )
+        return sa.select(sa.func.max(v.c.schema_version)).where(v.c.begin_snapshot <= AT, *mine).scalar_subquery()
 
     def reshaped(self, snapshot: Snapshot, table: TableInfo) -> Reshaped:
         """Return when the fields inside a table's nested columns last became what they are."""
@@ -167,34 +187,48 @@ class TableQueries(TableHistory):
 
 def partitionings(sql: CatalogStatements, snapshot: int, table_ids: Sequence[int] | None) -> dict[int, PartitionSpec]:
     """Return the partitioning of tables at a snapshot, by table."""
-    info, columns = sql.meta["partition_info"], sql.meta["partition_column"]
-    mine = sa.and_(columns.c.partition_id == info.c.partition_id, columns.c.table_id == info.c.table_id)
-    keys = columns.c["partition_key_index", "column_id", "transform"]
-    select = sa.select(info.c.table_id, info.c.partition_id, *keys).select_from(info.outerjoin(columns, mine))
-    order = (info.c.partition_id, columns.c.partition_key_index)
-    return dict(grouped_specs(sql.run("partitions", _at(select, info, snapshot, table_ids).order_by(*order))))
+
+    def build() -> sa.Select[Any]:
+        info, columns = sql.meta["partition_info"], sql.meta["partition_column"]
+        mine = sa.and_(columns.c.partition_id == info.c.partition_id, columns.c.table_id == info.c.table_id)
+        keys = columns.c["partition_key_index", "column_id", "transform"]
+        select = sa.select(info.c.table_id, info.c.partition_id, *keys).select_from(info.outerjoin(columns, mine))
+        return _at(select, info, table_ids).order_by(info.c.partition_id, columns.c.partition_key_index)
+
+    return dict(grouped_specs(_run_at(sql, "partitions", build, snapshot, table_ids)))
 
 
 def sorts(sql: CatalogStatements, snapshot: int, table_ids: Sequence[int] | None) -> dict[int, SortSpec]:
     """Return the order of tables at a snapshot, by table."""
     if "sort_info" not in sql.meta:
         return {}
-    info, keys = sql.meta["sort_info"], sql.meta["sort_expression"]
-    mine = sa.and_(keys.c.sort_id == info.c.sort_id, keys.c.table_id == info.c.table_id)
-    columns = keys.c["expression", "sort_direction", "null_order", "dialect"]
-    select = sa.select(info.c.table_id, info.c.sort_id, *columns).select_from(info.join(keys, mine))
-    statement = _at(select, info, snapshot, table_ids).order_by(info.c.sort_id, keys.c.sort_key_index)
+
+    def build() -> sa.Select[Any]:
+        info, keys = sql.meta["sort_info"], sql.meta["sort_expression"]
+        mine = sa.and_(keys.c.sort_id == info.c.sort_id, keys.c.table_id == info.c.table_id)
+        columns = keys.c["expression", "sort_direction", "null_order", "dialect"]
+        select = sa.select(info.c.table_id, info.c.sort_id, *columns).select_from(info.join(keys, mine))
+        return _at(select, info, table_ids).order_by(info.c.sort_id, keys.c.sort_key_index)
+
     by_table: dict[int, tuple[int, list[SortKey]]] = {}
-    for table_id, id_, *key in sql.run("sorts", statement):
+    for table_id, id_, *key in _run_at(sql, "sorts", build, snapshot, table_ids):
         if by_table.get(table_id, (id_,))[0] != id_:
             del by_table[table_id]
         by_table.setdefault(table_id, (id_, []))[1].append(SortKey(*key))
     return {table_id: SortSpec(id_, tuple(spec_keys)) for table_id, (id_, spec_keys) in by_table.items()}
 
 
-def _at(select: sa.Select[Any], info: sa.Table, snapshot: int, table_ids: Sequence[int] | None) -> sa.Select[Any]:
-    chosen = select.where(visible(info, snapshot))
-    return chosen if table_ids is None else chosen.where(info.c.table_id.in_(list(table_ids)))
+def _at(select: sa.Select[Any], info: sa.Table, table_ids: Sequence[int] | None) -> sa.Select[Any]:
+    chosen = select.where(visible(info, AT))
+    return chosen if table_ids is None else chosen.where(info.c.table_id.in_(sa.bindparam("ids", expanding=True)))
+
+
+def _run_at(
+    sql: CatalogStatements, name: str, build: Callable[[], Any], snapshot: int, table_ids: Sequence[int] | None
+) -> Iterable[Any]:
+    chosen = {} if table_ids is None else {"ids": list(table_ids)}
+    statement = sql.built((name, table_ids is None), build)
+    return sql.run(name, statement, {"at_snapshot": snapshot, **chosen})
 
 
 def grouped_specs(rows: Iterable[Any]) -> Iterator[tuple[int, PartitionSpec]]:
@@ -227,9 +261,10 @@ class SnapshotQueries(Queries):
         return [table.c.snapshot_id, time, table.c.schema_version, table.c.next_catalog_id, table.c.next_file_id]
 
     def _select_snapshot(self, name: str, build: Any, parameters: Mapping[str, Any]) -> Snapshot | None:
-        statement = self._sql.cached(
-            ("snapshot", name), lambda: build().add_columns(self._version(), *self._limit_columns())
-        )
+        def all_of() -> Any:
+            return self._sql.built(name, lambda: build().add_columns(self._version(), *self._limit_columns()))
+
+        statement = self._sql.cached(("snapshot", name), all_of)
         return self._snapshot(next(iter(self._sql.ask(name, statement, parameters)), None))
 
     def _snapshot(self, row: Sequence[Any] | None) -> Snapshot | None:

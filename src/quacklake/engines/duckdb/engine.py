@@ -84,7 +84,7 @@ class DuckDBEngine:
         """The gate that every read for a user holds until it ends."""
         self._config = config
         self._idle = idle if reuse and store.is_local else None
-        self._root: duckdb.DuckDBPyConnection | None = open_database(self._idle, self.store, self._config)
+        self._root: duckdb.DuckDBPyConnection | None = None  # opened by the first use: sessions have their own
         self._closed, self._streams = False, set[int]()
         self._shapes = ShapeCache(store)
         self._names = itertools.count()

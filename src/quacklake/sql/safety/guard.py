@@ -150,10 +150,13 @@ class Seal:
             listed = ", ".join(literal(folder) for folder in dict.fromkeys(folders))
             attachments.root.execute(f"SET allowed_directories = [{listed}]")
             attachments.root.execute(f"SET allowed_paths = [{literal(str(NOTHING))}]")
-            for connection in (attachments.root, attachments.planner):
-                connection.execute(f"SET allowed_configs = [{literal(_BUFFER)}]")  # each connection has its own
-                connection.execute("SET enable_external_access = false")
-                connection.execute("SET lock_configuration = true")
+            attachments.lock_settings(
+                (
+                    f"SET allowed_configs = [{literal(_BUFFER)}]",
+                    "SET enable_external_access = false",
+                    "SET lock_configuration = true",
+                )
+            )
             self._folders = tuple(folders)
 
     def allows(self, attached: Attached) -> None:
