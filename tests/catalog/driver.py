@@ -1,4 +1,4 @@
-"""Record the statements that reach the driver of PostgreSQL, through SQLAlchemy or around it."""
+"""Record the statements that reach a driver: PostgreSQL's through SQLAlchemy or around it, SQLite's around it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-__all__ = ["watch_driver"]
+from quacklake.catalog.databases import sqlite
+
+__all__ = ["watch_driver", "watch_sqlite"]
 
 
 def watch_driver(monkeypatch: pytest.MonkeyPatch, note: Callable[[str, Any], object]) -> None:
@@ -25,3 +27,22 @@ def watch_driver(monkeypatch: pytest.MonkeyPatch, note: Callable[[str, Any], obj
 
     watch("execute")
     watch("copy")
+
+
+def watch_sqlite(monkeypatch: pytest.MonkeyPatch, note: Callable[[str, Any], object]) -> None:
+    """Have every statement noted that goes around SQLAlchemy, with the parameters of one row."""
+    real = sqlite._cursor
+
+    class Noting:
+        def __init__(self, connection: Any) -> None:
+            self._cursor = real(connection)
+
+        def execute(self, statement: str, params: Any) -> Any:
+            note(statement, params)
+            return self._cursor.execute(statement, params)
+
+        def executemany(self, statement: str, rows: Any) -> Any:
+            note(statement, rows[0])
+            return self._cursor.executemany(statement, rows)
+
+    monkeypatch.setattr(sqlite, "_cursor", Noting)

@@ -18,7 +18,7 @@ import quacklake
 from quacklake import Lake
 from quacklake.catalog.databases import sqlite
 from quacklake.catalog.statements import among, arrow_table
-from tests.catalog.driver import watch_driver
+from tests.catalog.driver import watch_driver, watch_sqlite
 from tests.layout import LAYOUT
 
 NewUrl = Callable[[str], str]
@@ -49,7 +49,9 @@ def captured(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]
         return
     sa.event.listen(engine, "before_cursor_execute", note)
     try:
-        yield statements
+        with monkeypatch.context() as patch:
+            watch_sqlite(patch, lambda statement, _: statements.append(statement))
+            yield statements
     finally:
         sa.event.remove(engine, "before_cursor_execute", note)
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from tests.catalog.driver import watch_driver
+from tests.catalog.driver import watch_driver, watch_sqlite
 
 __all__ = ["Statement", "astray", "captured", "multiply"]
 
@@ -51,12 +51,15 @@ def captured(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Statement]]:
         if match is not None:
             found.append(Statement(match["query"].replace("%", "%%"), {}))
         elif sql.lstrip().startswith(_WORDS):
-            found.append(Statement(sql, params))
+            # a text without parameters may be several statements
+            parts = re.split(r"; (?=SELECT )", sql) if params is None else [sql]
+            found.extend(Statement(part, params) for part in parts)
 
     sa.event.listen(sa.Engine, "before_cursor_execute", note)
     try:
         with monkeypatch.context() as patch:
             watch_driver(patch, noted)
+            watch_sqlite(patch, noted)
             yield found
     finally:
         sa.event.remove(sa.Engine, "before_cursor_execute", note)
