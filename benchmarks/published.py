@@ -105,8 +105,9 @@ def aims_table(text: str, aims: tuple[Aim, ...]) -> str:
     """Return the aims as a table of Markdown, with the figures that are published now."""
     rows = ["| work | now | aim | |", "| --- | --: | --: | --- |"]
     for aim in aims:
-        found = [line for line in lines(text, aim.benchmark) if re.fullmatch(aim.line, line.what)]
-        now = " / ".join(line.ours if line.ratio == "–" else line.ratio for line in found) or "not measured"
+        known = (line for line in lines(text, aim.benchmark) if line.target != "–")
+        found = [line for line in known if re.fullmatch(aim.line, line.what)]
+        now = " / ".join(line.ratio if "×" in line.target else line.ours for line in found) or "not measured"
         missed = any(line.short for line in found)
         why = f"✗ {aim.why}" if missed else "✓" if found else ""
         rows.append(f"| {aim.work} ({aim.benchmark}) | {now} | {aim.aim} | {why.strip()} |")

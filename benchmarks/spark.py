@@ -192,7 +192,7 @@ def _compact(bench: Bench, spark: Spark, place: Place) -> list[Measure]:
             for peer in peers:
                 session.conf.set("spark.databricks.delta.optimizeWrite.enabled", "false")
                 peer.create(session, rows)
-        works: Works = {"ours": lambda: ours.maintenance.merge_adjacent_files("small")}
+        works: Works = {"ours": lambda: ours.maintenance.merge_adjacent_files(table="small")}
         works |= {peer.name: lambda peer=peer: session.sql(f"OPTIMIZE {peer.table}").collect() for peer in peers}  # type: ignore[misc]
         with bench.step("compacting"):
             found = {name: _once(work) for name, work in works.items()}
