@@ -2,7 +2,7 @@
 
 from quacklake.catalog.catalog import Catalog, open_catalog
 from quacklake.catalog.databases.connections import Collision
-from quacklake.catalog.databases.database import CatalogUrl, parse_url
+from quacklake.catalog.databases.urls import CatalogUrl, parse_url
 from quacklake.catalog.reading.health import TableHealth
 from quacklake.catalog.reading.history import DroppedObject
 from quacklake.catalog.reading.inlined import DatedDeletes, InlinedRows

@@ -13,11 +13,12 @@ from sqlalchemy.engine import Connection
 from quacklake import telemetry
 from quacklake.catalog import migrations, scoped
 from quacklake.catalog.databases.connections import Connections
-from quacklake.catalog.databases.database import CatalogUrl, PreparedSelect, parse_url
+from quacklake.catalog.databases.database import PreparedSelect
 from quacklake.catalog.databases.duckdb import DuckDBDatabase
 from quacklake.catalog.databases.mysql import MySQLDatabase
 from quacklake.catalog.databases.postgres import PostgresDatabase
 from quacklake.catalog.databases.sqlite import SqliteDatabase
+from quacklake.catalog.databases.urls import CatalogUrl, parse_url
 from quacklake.catalog.reading.known_bounds import BoundsMemory
 from quacklake.catalog.reading.reader import Reader
 from quacklake.catalog.reading.tables import LATEST, LIMITS

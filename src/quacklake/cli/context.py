@@ -156,7 +156,7 @@ def default_data_path(url: str) -> Path | None:
 
     None where the library has its own default, and where a folder of this machine is unsuitable.
     """
-    from quacklake.catalog.databases.database import parse_url
+    from quacklake.catalog.databases.urls import parse_url
 
     parsed = parse_url(url)
     if parsed.database != "sqlite" or parsed.path is None or parsed.data_path is not None:

@@ -16,7 +16,7 @@ import duckdb
 import pyarrow as pa
 import sqlalchemy as sa
 
-from quacklake.catalog.databases.database import parse_url
+from quacklake.catalog.databases.urls import parse_url
 from quacklake.catalog.tables import SPEC
 
 from ..clients import LONG, LakeSite, plain_duckdb

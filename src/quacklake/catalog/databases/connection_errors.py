@@ -18,8 +18,8 @@ from typing import Any
 import duckdb
 import sqlalchemy as sa
 
-from quacklake.catalog.databases.database import CatalogUrl
 from quacklake.catalog.databases.sqlite_connection import LockedHere, read_head
+from quacklake.catalog.databases.urls import CatalogUrl
 
 _VERSION = 196_608
 _SSL_REQUEST = struct.pack("!ii", 8, 80_877_103)

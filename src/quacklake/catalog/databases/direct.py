@@ -11,8 +11,12 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
+from sqlalchemy.util import LRUCache
 
 from quacklake.catalog import scoped
+
+_MOST = 2_000
+"""The statements of an open lake that are kept as text; each table with inlined rows has its own."""
 
 
 class VaryingStatement(sa.exc.CompileError):
@@ -74,7 +78,7 @@ class DirectStatements:
     """The statements of a catalog that were turned into text so far."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[Any, tuple[str, ...]], Direct] = {}
+        self._known: LRUCache[tuple[Any, tuple[str, ...]], Direct] = LRUCache(_MOST)
 
     def find(self, connection: Connection, statement: Any, parameters: Mapping[str, Any]) -> Direct:
         """Return a statement for parameters of these names."""

@@ -165,7 +165,7 @@ def _check_installation() -> Iterator[CheckResult]:
 
 def _check_extras(context: Context) -> Iterator[CheckResult]:
     """Yield the state of the optional packages. One that the configured lake needs has failed if it is missing."""
-    from quacklake.catalog.databases.database import parse_url
+    from quacklake.catalog.databases.urls import parse_url
 
     needed = None
     with suppress(ConfigError):

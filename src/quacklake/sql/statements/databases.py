@@ -6,7 +6,7 @@ import re
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from quacklake.catalog.databases.database import DATABASES, parse_url
+from quacklake.catalog.databases.urls import DATABASES, parse_url
 from quacklake.config import resolve
 from quacklake.config.settings import BY_NAME
 from quacklake.errors import AlreadyExistsError, ConfigError, NotFoundError, QuacklakeError, SqlError, nearest
