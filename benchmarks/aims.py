@@ -20,7 +20,7 @@ AIMS = (
         "inlining",
         "insert one batch, processor time of the client",
         "≤ 1.5 ms",
-        "Of 1,739 stacks that were sampled, 35 % were in the driver (a commit is three messages, and waits for each),"
+        "Of 1,739 stacks that were sampled, 35 % were in the driver (a commit is BEGIN and three messages),"
         " 13 % with the totals of 23 columns, 9 % with JSON of the rows and 7 % with encoding them; the rest is spread"
         " over a hundred functions of which none takes 3 %. The extension's client takes 12 to 20 ms.",
     ),
