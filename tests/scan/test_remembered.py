@@ -204,7 +204,7 @@ def test_rows_of_the_catalog_are_copied_into_a_connection_once_for_each_plan(url
                 lake.register(connection)
                 assert connection.execute("SELECT count(*) FROM t").fetchall() == [(copies * 100,)]
             made = connection.execute("SELECT count(*) FROM duckdb_tables() WHERE temporary").fetchall()
-            assert made == [(copies,)]
+            assert made == [(1,)]
             table.append(ROWS)
         connection.execute("BEGIN")
         lake.register(connection)

@@ -94,7 +94,7 @@ _SCHEMA = pa.schema(
 @given(st.lists(_VALUES, min_size=1, max_size=5))
 def test_packed_rows_unpack_to_the_same_values(values: list[dict[str, Any]]) -> None:
     from quacklake.catalog import InlinedRows
-    from quacklake.scan.planner import decode_inlined
+    from quacklake.scan.inlined_rows import decode_inlined
 
     schema = from_arrow(_SCHEMA)
     table = pa.Table.from_pylist(values, _SCHEMA)

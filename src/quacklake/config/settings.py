@@ -193,9 +193,9 @@ class Config:
     plan_max_files: int = _number("Most files that one scan may read", 1_000_000, 1, 1_000_000_000)
     plan_cache_bytes: int = _setting(
         "size",
-        "Bytes of scan plans that are remembered while the newest snapshot of a lake stays the same, and as many of"
-        " bounds of files; 0 remembers none",
-        64_000_000,
+        "Bytes of scan plans that are remembered while the newest snapshot of a lake stays the same, as many of"
+        " inlined rows, and as many of bounds of files; 0 remembers none",
+        256_000_000,
         minimum=0,
         maximum=1 << 40,
     )

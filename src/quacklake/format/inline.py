@@ -165,6 +165,8 @@ def pack(values: Iterable[Any]) -> str:
 
 
 _PACKED = pa.schema([("r", pa.list_(pa.string()))])
+_BLOCK = 1 << 22
+"""The bytes of packed rows that one thread reads at a time."""
 
 
 def has_width(payload: str, width: int) -> bool:
@@ -213,9 +215,16 @@ def _alike(payloads: pa.ChunkedArray, width: int) -> list[pa.Array] | None:
 
     if not len(payloads) or not width:
         return None
-    lines = "".join([f'{{"r":{payload}}}\n' for payload in payloads.to_pylist()]).encode()
+    if payloads.null_count:
+        return None
+    texts = payloads.cast(pa.large_string()).combine_chunks()
+    before, after, between = (pa.scalar(text, pa.large_string()) for text in ('{"r":', "}\n", ""))
+    rows = pc.binary_join_element_wise(before, texts, after, between)
+    lines, longest = rows.buffers()[2], pc.max(pc.binary_length(rows)).as_py()
     parse = arrow_json.ParseOptions(_PACKED, newlines_in_values=False, unexpected_field_behavior="error")
-    read = arrow_json.ReadOptions(use_threads=False, block_size=len(lines) + 1)
+    # a line must not be longer than a block
+    block = max(longest, min(_BLOCK, lines.size)) + 1
+    read = arrow_json.ReadOptions(use_threads=lines.size > _BLOCK, block_size=block)
     try:
         found = arrow_json.read_json(pa.BufferReader(lines), read, parse).column("r").combine_chunks()
     except (pa.ArrowException, OverflowError):

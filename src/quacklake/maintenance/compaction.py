@@ -23,7 +23,7 @@ from quacklake.maintenance.planning import Group, TableFiles, batches, read_file
 from quacklake.maintenance.reports import CompactionReport, Skipped
 from quacklake.operations.handles import Handle
 from quacklake.progress import Progress, silent
-from quacklake.scan.planner import decode_inlined
+from quacklake.scan.inlined_rows import decode_inlined
 from quacklake.transaction import (
     FlushedRows,
     NewDataFile,

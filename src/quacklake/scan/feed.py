@@ -22,8 +22,9 @@ from quacklake.format.names import fold
 from quacklake.format.objects import TableInfo
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.snapshots import ChangeKind, Snapshot, parse_changes
+from quacklake.scan.inlined_rows import decode_inlined
 from quacklake.scan.plan import FILES, POSITIONS, ScanPlan
-from quacklake.scan.planner import decode_inlined, plan_files, plan_mappings, plan_past
+from quacklake.scan.planner import plan_files, plan_mappings, plan_past
 from quacklake.storage import Store
 
 #: The columns of a feed before the table's own.

@@ -1,111 +1,42 @@
 """Planning: a snapshot, a table and a filter become a scan plan.
 
 A filter is SQL text, a ``pyarrow.compute`` expression or a Spark column. What a predicate cannot say of it becomes
-"anything": the engine applies the whole filter in any case. Inlined rows are decoded by DuckDB: stored text is text as
-DuckDB casts it, and only its own casts read every type back.
+"anything": the engine applies the whole filter in any case.
 """
 
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
-import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from quacklake import telemetry
-from quacklake.catalog import Catalog, InlinedRows, Reader
-from quacklake.duckdb_versions import arrow_table, connect
+from quacklake.catalog import Catalog, Reader
 from quacklake.errors import (
-    CatalogError,
     CorruptFileError,
     InputError,
     PredicateError,
     UnsupportedFeatureError,
     nearest,
 )
-from quacklake.format import inline
 from quacklake.format.bounds import ANYTHING, Predicate
 from quacklake.format.mappings import NameMapping
-from quacklake.format.names import quote
 from quacklake.format.objects import TableInfo
-from quacklake.format.schema import Column, Past, TableSchema, initial_value, reshaped
+from quacklake.format.schema import Column, Past, TableSchema
 from quacklake.format.snapshots import Snapshot
+from quacklake.scan.inlined_rows import KnownRows, decode_inlined
 from quacklake.scan.plan import (
     FILES,
-    INLINED_META,
     POSITIONS,
     VIRTUAL,
     ScanPlan,
-    column_key,
     virtual_column,
     with_virtual,
 )
 from quacklake.storage import Store
-
-_thread = threading.local()
-
-
-def _cursor() -> duckdb.DuckDBPyConnection:
-    """Return a private in-memory DuckDB of this thread."""
-    connection: duckdb.DuckDBPyConnection | None = getattr(_thread, "connection", None)
-    if connection is None:
-        connection = _thread.connection = connect(config={"threads": 1, "autoload_known_extensions": False})
-        # in which all inlined rows are, whatever the zone of machine and session
-        connection.execute("SET TimeZone = 'UTC'")
-    return connection
-
-
-def decode_inlined(
-    parts: Sequence[InlinedRows], schema: TableSchema, database: str, *, ends: bool = False
-) -> pa.Table | None:
-    """Return inlined rows, or None: ``INLINED_META``, ``c<id>`` per column, with ``ends`` then ``end_snapshot``."""
-    tables = [_decode_one(rows, schema, database, ends=ends) for rows in parts]
-    if not tables:
-        return None
-    return pa.concat_tables(tables, promote_options="permissive").combine_chunks() if len(tables) > 1 else tables[0]
-
-
-def _decode_one(part: InlinedRows, schema: TableSchema, database: str, *, ends: bool) -> pa.Table:
-    old = {column.id: column for column in part.schema.columns}
-    columns = []
-    for column in schema.columns:
-        key, stored = quote(column_key(column)), old.get(column.id)
-        if stored is None:
-            value = initial_value(column)
-        else:
-            value = reshaped(inline.decode_expression(stored, database, key), stored, column)
-        columns.append(f"{value}{'::VARCHAR' if column.travels_as_text else ''} AS {key}")
-    if ends:
-        columns.append("CAST(end_snapshot AS BIGINT) AS end_snapshot")
-    meta = ["CAST(row_id AS BIGINT) AS row_id", "CAST(begin_snapshot AS BIGINT) AS begin_snapshot"]
-    query = f"SELECT {', '.join([*meta, f'{part.schema_version:d}::BIGINT AS schema_version', *columns])} FROM stored"
-    connection = _cursor()
-    connection.register("stored", part.rows)
-    try:
-        return arrow_table(connection, query)
-    except (duckdb.ConversionException, duckdb.InvalidInputException, duckdb.OutOfRangeException) as error:
-        raise CatalogError(
-            f"the catalog holds an inlined row that cannot be read: {str(error).splitlines()[0]}",
-            hint="another client wrote a value that DuckDB cannot represent; snapshots before it can be read",
-        ) from None
-    finally:
-        connection.unregister("stored")
-
-
-def local_rows(rows: pa.Table, row_ids: Sequence[int], schema: TableSchema, version: int) -> pa.Table:
-    """Return rows of an open transaction in the same shape; they are visible to it as inlined rows."""
-    count = rows.num_rows
-    meta = {
-        "row_id": pa.array(row_ids, pa.int64()),
-        "begin_snapshot": pa.nulls(count, pa.int64()),
-        "schema_version": pa.array([version] * count, pa.int64()),
-    }
-    assert tuple(meta) == INLINED_META
-    return pa.table({**meta, **{column_key(column): rows.column(i) for i, column in enumerate(schema.columns)}})
 
 
 def plan_scan(
@@ -119,10 +50,12 @@ def plan_scan(
     max_files: int | None = None,
     with_inlined: bool = True,
     remains: bool = False,
+    known: KnownRows | None = None,
 ) -> ScanPlan:
     """Return the plan of a table at a snapshot, with the files that the predicate rules out left out.
 
     Without ``with_inlined`` it is one of files only; with ``remains`` what is left of an expired snapshot will do.
+    ``known`` inlined rows help at the newest snapshot.
 
     Raise ``SnapshotExpiredError`` when the snapshot is gone, ``PathError`` for a path in the catalog that leaves the
     data root, ``CorruptFileError`` for a file of an encrypted lake that has no key,
@@ -139,7 +72,9 @@ def plan_scan(
         mappings = plan_mappings(reader, files)
         # read first what shows that the snapshot has expired: the rest may be gone with it
         rows = None
-        if with_inlined:
+        if with_inlined and known is not None:
+            rows = known.read(reader, snapshot, table, catalog.encoding)
+        elif with_inlined:
             inlined = reader.inlined.rows(snapshot, table, remains=remains)
             rows = decode_inlined(inlined, table.schema, catalog.encoding)
         deletes = reader.inlined.deletes(snapshot, table.id)

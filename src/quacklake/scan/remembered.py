@@ -26,6 +26,7 @@ from quacklake.format.bounds import ANYTHING, Predicate
 from quacklake.format.objects import TableInfo
 from quacklake.format.snapshots import Snapshot
 from quacklake.scan.feed import FeedPlan
+from quacklake.scan.inlined_rows import KnownRows
 from quacklake.scan.plan import ScanPlan
 
 P = TypeVar("P", ScanPlan, FeedPlan)
@@ -51,6 +52,7 @@ class Plans:
         self._known: OrderedDict[Hashable, tuple[float, TableInfo, int, ScanPlan | FeedPlan]] = OrderedDict()
         self._bytes = 0
         self._missed: OrderedDict[Hashable, int] = OrderedDict()
+        self.rows = KnownRows(most_bytes)
         self._lock = threading.Lock()
         forks.watch(self, forks.new_lock)
 
@@ -122,6 +124,7 @@ class Plans:
 
     def clear(self) -> None:
         """Forget everything."""
+        self.rows.clear()
         with self._lock:
             self._known.clear()
             self._missed.clear()

@@ -29,8 +29,8 @@ from quacklake.format.conflicts import Check, compare, explain
 from quacklake.format.objects import TableInfo
 from quacklake.format.snapshots import Snapshot
 from quacklake.format.stats import of_array
+from quacklake.scan.inlined_rows import decode_inlined
 from quacklake.scan.plan import column_key
-from quacklake.scan.planner import decode_inlined
 from quacklake.transaction.attempt import Attempt
 from quacklake.transaction.changeset import ChangeSet, TableChange
 from quacklake.transaction.groups import CommitGroup, Place, merged

@@ -14,8 +14,8 @@ from quacklake.errors import InputError, NotPermittedError
 from quacklake.format.bounds import Predicate, some
 from quacklake.format.mappings import NameMapping
 from quacklake.format.objects import TableInfo
+from quacklake.scan.inlined_rows import local_rows
 from quacklake.scan.plan import FILES, LOCAL_VERSION, ScanPlan
-from quacklake.scan.planner import local_rows
 from quacklake.transaction.changeset import InlinedInsert, NewDataFile, NewDeleteFile, PastDeleteFile, TableChange
 
 if TYPE_CHECKING:

@@ -186,6 +186,7 @@ class Reading:
                 predicate=predicate,
                 max_files=max_files,
                 remains=revived is not None,
+                known=None if self._plans is None else self._plans.rows,
             )
             pending = self._pending.get(table.id) if revived is None else None
             if pending is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,14 @@ class InlinedRows:
     schema: TableSchema
     schema_version: int
     rows: pa.Table
+
+
+@dataclass(frozen=True, slots=True)
+class LaterRows:
+    """The difference between the inlined rows of two snapshots: the ids of those that ended, and those that began."""
+
+    ended: Sequence[int]
+    begun: Sequence[InlinedRows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +118,36 @@ class InlinedQueries(Queries):
         versions = self.tables(table.id) if remains else self._inlined_versions_at(snapshot, table.id)
         given = {"snapshot": snapshot.id} if since is None else {"snapshot": snapshot.id, "since": since}
         return self._rows(table, versions, "visible" if since is None else "inserted", condition, given)
+
+    def later(
+        self, snapshot: Snapshot, table: TableInfo, since: Snapshot, counts: Mapping[int, int]
+    ) -> LaterRows | None:
+        """Return what became of the inlined rows that ``since`` saw, so many of each schema version; None if unknown.
+
+        Inlined rows only end, vanish, or begin with a new snapshot: when as many are left as should be, these are the
+        same. Raise ``SnapshotExpiredError`` when the snapshot is gone.
+        """
+        versions = self._inlined_versions_at(snapshot, table.id)
+        if not set(counts) <= set(versions):
+            return None
+        if since == snapshot:
+            return LaterRows((), ())
+        if since.id > snapshot.id or self._sql.snapshots.find(since.id) != since:
+            return None
+        given = {"snapshot": snapshot.id, "since": since.id}
+        ended: list[int] = []
+        for version in versions:
+            lives, old = self.lives(table.id, version), _number("since")
+            left = sa.select(sa.func.count()).where(visible(lives, _number("snapshot")), lives.c.begin_snapshot <= old)
+            gone = counts.get(version, 0) - int(self._sql.run("inlined_left", left, given).scalar() or 0)
+            if gone:
+                between = lives.c.end_snapshot > old, lives.c.end_snapshot <= _number("snapshot")
+                ids = sa.select(lives.c.row_id).where(lives.c.begin_snapshot <= old, *between)
+                found = [row[0] for row in self._sql.run("inlined_ended", ids, given)]
+                if len(found) != gone:
+                    return None
+                ended += found
+        return LaterRows(ended, self.rows(snapshot, table, since=since.id))
 
     def _inlined_versions_at(self, snapshot: Snapshot, table_id: int) -> list[int]:
         """Return the schema versions of the inlined tables of a table, and check that the snapshot still exists."""

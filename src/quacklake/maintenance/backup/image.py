@@ -15,8 +15,8 @@ from quacklake.catalog.image import DELETE_COLUMNS, IMAGED, ImageReader, ImageWr
 from quacklake.errors import ConfigError, CorruptFileError, NotFoundError, UnsupportedFeatureError
 from quacklake.format import inline
 from quacklake.format.schema import Column, ColumnRow, TableSchema, flatten, unflatten
+from quacklake.scan.inlined_rows import decode_inlined
 from quacklake.scan.plan import column_key
-from quacklake.scan.planner import decode_inlined
 from quacklake.storage import FileEntry, Store
 from quacklake.storage.sealed import MAGIC
 

@@ -21,7 +21,7 @@ from quacklake.catalog.reading.lifetimes import snapshot_range
 from quacklake.errors import NotFoundError, UnsupportedFeatureError
 from quacklake.format.schema import TableSchema
 from quacklake.operations.context import LakeContext
-from quacklake.scan.planner import decode_inlined
+from quacklake.scan.inlined_rows import decode_inlined
 from quacklake.service.iceberg.avro import Manifest, encode_list, encode_manifest
 from quacklake.service.iceberg.cache import Cache, Made
 from quacklake.service.iceberg.copies import FileReader, RowCopier

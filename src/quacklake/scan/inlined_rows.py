@@ -1,0 +1,168 @@
+"""Inlined rows: from what a database stores to the rows of a plan, and those of large tables remembered.
+
+DuckDB decodes them: stored text is text as DuckDB casts it, and only its own casts read every type back.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quacklake import forks, telemetry
+from quacklake.catalog import InlinedRows, Reader
+from quacklake.duckdb_versions import arrow_table, connect
+from quacklake.errors import CatalogError
+from quacklake.format import inline
+from quacklake.format.names import quote
+from quacklake.format.objects import TableInfo
+from quacklake.format.schema import TableSchema, initial_value, reshaped
+from quacklake.format.snapshots import Snapshot
+from quacklake.scan.plan import INLINED_META, column_key
+
+SECONDS = 30.0
+"""The age from which on rows are read anew."""
+MANY = 5_000
+"""The rows of a table from which on they are remembered; fewer are read as quickly."""
+_CHUNKS = 64
+"""The parts of remembered rows from which on they become one."""
+
+_thread = threading.local()
+
+
+def _cursor() -> duckdb.DuckDBPyConnection:
+    """Return a private in-memory DuckDB of this thread."""
+    connection: duckdb.DuckDBPyConnection | None = getattr(_thread, "connection", None)
+    if connection is None:
+        connection = _thread.connection = connect(config={"threads": 1, "autoload_known_extensions": False})
+        # in which all inlined rows are, whatever the zone of machine and session
+        connection.execute("SET TimeZone = 'UTC'")
+    return connection
+
+
+def decode_inlined(
+    parts: Sequence[InlinedRows], schema: TableSchema, database: str, *, ends: bool = False
+) -> pa.Table | None:
+    """Return inlined rows, or None: ``INLINED_META``, ``c<id>`` per column, with ``ends`` then ``end_snapshot``."""
+    tables = [_decode_one(rows, schema, database, ends=ends) for rows in parts]
+    if not tables:
+        return None
+    return pa.concat_tables(tables, promote_options="permissive").combine_chunks() if len(tables) > 1 else tables[0]
+
+
+def _decode_one(part: InlinedRows, schema: TableSchema, database: str, *, ends: bool) -> pa.Table:
+    old = {column.id: column for column in part.schema.columns}
+    columns = []
+    for column in schema.columns:
+        key, stored = quote(column_key(column)), old.get(column.id)
+        if stored is None:
+            value = initial_value(column)
+        else:
+            value = reshaped(inline.decode_expression(stored, database, key), stored, column)
+        columns.append(f"{value}{'::VARCHAR' if column.travels_as_text else ''} AS {key}")
+    if ends:
+        columns.append("CAST(end_snapshot AS BIGINT) AS end_snapshot")
+    meta = ["CAST(row_id AS BIGINT) AS row_id", "CAST(begin_snapshot AS BIGINT) AS begin_snapshot"]
+    query = f"SELECT {', '.join([*meta, f'{part.schema_version:d}::BIGINT AS schema_version', *columns])} FROM stored"
+    connection = _cursor()
+    connection.register("stored", part.rows)
+    try:
+        return arrow_table(connection, query)
+    except (duckdb.ConversionException, duckdb.InvalidInputException, duckdb.OutOfRangeException) as error:
+        raise CatalogError(
+            f"the catalog holds an inlined row that cannot be read: {str(error).splitlines()[0]}",
+            hint="another client wrote a value that DuckDB cannot represent; snapshots before it can be read",
+        ) from None
+    finally:
+        connection.unregister("stored")
+
+
+def local_rows(rows: pa.Table, row_ids: Sequence[int], schema: TableSchema, version: int) -> pa.Table:
+    """Return rows of an open transaction in the same shape; they are visible to it as inlined rows."""
+    count = rows.num_rows
+    meta = {
+        "row_id": pa.array(row_ids, pa.int64()),
+        "begin_snapshot": pa.nulls(count, pa.int64()),
+        "schema_version": pa.array([version] * count, pa.int64()),
+    }
+    assert tuple(meta) == INLINED_META
+    return pa.table({**meta, **{column_key(column): rows.column(i) for i, column in enumerate(schema.columns)}})
+
+
+class KnownRows:
+    """The inlined rows of tables that have many, as they were last read, up to a number of bytes.
+
+    Rows of a later snapshot are those that are still there and the new ones: how many of the known rows the later
+    snapshot sees is counted in the catalog, and where that is not what it should be, all are read anew. A flush takes
+    rows away, for instance. Rows are believed for ``SECONDS``: a lake may be repaired in place. Safe to share between
+    threads.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most = most_bytes
+        self._known: OrderedDict[tuple[int, str], _Known] = OrderedDict()
+        self._lock = threading.Lock()
+        forks.watch(self, forks.new_lock)
+
+    def read(self, reader: Reader, snapshot: Snapshot, table: TableInfo, database: str) -> pa.Table | None:
+        """Return the inlined rows of a table at the newest snapshot as ``decode_inlined`` does."""
+        key = table.id, table.uuid
+        with self._lock:
+            known = self._known.get(key)
+        rows, read = None, time.monotonic()
+        if known is not None and known.table == table and read - known.read < SECONDS:
+            rows = _later(reader, snapshot, known, database)
+        if known is not None and rows is not None:
+            telemetry.count("scan.inlined_remembered")
+            read = known.read
+        else:
+            rows = decode_inlined(reader.inlined.rows(snapshot, table), table.schema, database)
+        self._keep(key, None if rows is None or rows.num_rows < MANY else _Known(read, snapshot, table, rows))
+        return rows
+
+    def clear(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            self._known.clear()
+
+    def _keep(self, key: tuple[int, str], known: _Known | None) -> None:
+        with self._lock:
+            self._known.pop(key, None)
+            if known is not None and known.rows.nbytes <= self._most // 2:
+                self._known[key] = known
+            while sum(each.rows.nbytes for each in self._known.values()) > self._most:
+                self._known.popitem(last=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """Rows at a snapshot, and when all of them were read."""
+
+    read: float
+    snapshot: Snapshot
+    table: TableInfo
+    rows: pa.Table
+
+
+def _later(reader: Reader, snapshot: Snapshot, known: _Known, database: str) -> pa.Table | None:
+    """Return known rows as a later snapshot sees them; None when they have to be read anew."""
+    versions = known.rows.column("schema_version").value_counts()
+    counts = {each["values"].as_py(): each["counts"].as_py() for each in versions}
+    later = reader.inlined.later(snapshot, known.table, known.snapshot, counts)
+    if later is None:
+        return None
+    rows = known.rows
+    if later.ended:
+        # a row id is there once at a snapshot
+        rows = rows.filter(pc.invert(pc.is_in(rows.column("row_id"), value_set=pa.array(later.ended, pa.int64()))))
+    new = decode_inlined(later.begun, known.table.schema, database)
+    if new is None:
+        return rows
+    rows = pa.concat_tables([rows, new], promote_options="permissive")
+    return rows.combine_chunks() if rows.column(0).num_chunks > _CHUNKS else rows
