@@ -50,7 +50,7 @@ def run(bench: Bench, result: Result) -> None:
     for catalog, label in _LABELS.items():
         points = [_measure(bench, catalog, count, _with_snapshots, _commits, repeats) for count in counts]
         _report(result, f"{label}, snapshots", points, {"a commit": 1.2})
-    repeats = bench.pick(3, 15, 31)
+    repeats = bench.pick(3, 51, 101)
     for catalog, label in _LABELS.items():
         points = [_measure(bench, catalog, count, _with_files, _plans, repeats) for count in counts]
         _report(result, f"{label}, files", points, {"a plan that finds 10 files": 1.5})
