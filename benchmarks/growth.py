@@ -50,7 +50,7 @@ def run(bench: Bench, result: Result) -> None:
     for catalog, label in _LABELS.items():
         points = [_measure(bench, catalog, count, _with_snapshots, _commits, repeats) for count in counts]
         _report(result, f"{label}, snapshots", points, {"a commit": 1.2})
-    repeats = bench.pick(3, 15, 31)
+    repeats = bench.pick(3, 51, 101)
     for catalog, label in _LABELS.items():
         points = [_measure(bench, catalog, count, _with_files, _plans, repeats) for count in counts]
         _report(result, f"{label}, files", points, {"a plan that finds 10 files": 1.5})
@@ -77,8 +77,18 @@ def run(bench: Bench, result: Result) -> None:
         " files."
     )
     result.notes.append(
-        "Of the first query of a table with 5,000 columns, DuckDB takes about 60 %: it binds the view of all columns"
-        " when it is made and when it is used. The rest reads a row of the catalog for each and makes the schema."
+        "While the newest snapshot stays the same, filters that leave files near to each other share a list of these."
+        " So a plan needs one message to the catalog, for the newest snapshot, however many files there are."
+    )
+    result.notes.append(
+        "Of the first query of a table with 5,000 columns, DuckDB takes about half: it binds the view of all columns"
+        " when it is made and when it is used. The rest reads a row of the catalog for each and makes the schema. A"
+        " list of tables reads their names only."
+    )
+    result.notes.append(
+        "The memory of an expiry are pages that SQLite has changed and keeps until the commit, so that readers need not"
+        " wait: 640 of 795 MB for 100,000 snapshots with a million files. In the mode of a write-ahead log"
+        " (sqlite_journal), the same expiry takes 200 MB in all, 45 MB more than an open lake."
     )
 
 

@@ -6,7 +6,7 @@ import datetime as dt
 
 import duckdb
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from quacklake.errors import CatalogError
@@ -37,6 +37,22 @@ def test_duckdb_reads_and_writes_the_same_text(time: dt.datetime) -> None:
 )
 def test_any_zone_is_read(text: str) -> None:
     assert parse_time(text) == dt.datetime(2026, 11, 15, 3, 7, 52, 14000, tzinfo=dt.UTC)
+
+
+@given(st.from_regex(r"\A20[0-9]{2}-[012][0-9]-[0-3][0-9] [012][0-9]:[0-6][0-9]:[0-6][0-9](\.[0-9]{1,7})?\+00\Z"))
+@example("2024-01-01 24:00:00+00")
+@example("2024-02-30 00:00:00+00")
+@example("0000-01-01 00:00:00+00")
+def test_the_usual_form_is_read_as_any_other(text: str) -> None:
+    def read(form: str) -> dt.datetime | None:
+        try:
+            return parse_time(form)
+        except CatalogError:
+            return None
+
+    assert read(text) == read(f"{text}:00")  # a zone that is written in another way
+    found = read(text)
+    assert found is None or found.tzinfo is dt.UTC
 
 
 def test_a_naive_time_is_utc() -> None:

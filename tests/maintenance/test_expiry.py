@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import shutil
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import sqlalchemy as sa
 
 import quacklake
 from quacklake import faults, telemetry
-from quacklake.catalog import parse_url
+from quacklake.catalog import expiring, parse_url
 from quacklake.errors import (
     CommitConflict,
     ConfigError,
@@ -81,6 +83,44 @@ def test_what_is_left_reads_as_before_for_every_client(
         with quacklake.connect(url) as lake:
             assert lake.table("renamed").count("id = 1000") == 1
             assert lake.at("middle").table("t").count() == len(before[MIDDLE]["main.t"])
+
+
+@pytest.mark.skipif(LAYOUT == "shared", reason="tables of a shared lake have rows of other catalogs")
+def test_emptied_tables_have_the_same_rows_as_those_that_rows_were_removed_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    emptied, plain = tmp_path / "emptied.db", tmp_path / "plain.db"
+    with quacklake.connect(f"sqlite:///{emptied}", data_path=tmp_path / "data", duckdb_threads=1) as lake:
+        make_past(lake)
+    with closing(sqlite3.connect(emptied)) as database, database:
+        names = ("ducklake_data_file", "ducklake_file_column_stats", "ducklake_file_partition_value")
+        for name in names:  # a column that another client needs, in every other row, and rows of no file
+            database.execute(f"ALTER TABLE {name} ADD COLUMN theirs")
+            database.execute(f"UPDATE {name} SET theirs = x'00ff' WHERE rowid % 2")
+        for file in (None, 10_000):
+            row = (file, 1, 1, "1", b"x")
+            texts = "(data_file_id, table_id, column_id, min_value, theirs)"
+            database.execute(f"INSERT INTO ducklake_file_column_stats {texts} VALUES (?, ?, ?, ?, ?)", row)
+    shutil.copy(emptied, plain)
+    before = metadata(f"sqlite:///{plain}")
+    for path, few_stay in ((emptied, True), (plain, False)):
+        monkeypatch.setattr(expiring, "_few_stay", lambda _, answer=few_stay: answer)
+        with quacklake.connect(f"sqlite:///{path}") as lake:
+            if few_stay:
+                for name in ("file_column_stats", "data_file"):
+                    for step in ("keep", "expire", "put_back", "forget"):
+                        cut = faults.Fault(pattern=f"catalog.{step}_{name}.after")
+                        with faults.arm(cut), pytest.raises(faults.FaultInjected):
+                            lake.expire_snapshots("0 seconds")
+                        assert metadata(f"sqlite:///{path}") == before
+            assert lake.expire_snapshots("0 seconds").data_files > 3
+    rows = []
+    for path in (emptied, plain):
+        with closing(sqlite3.connect(path)) as database:
+            rows.append({name: sorted(map(repr, database.execute(f"SELECT * FROM {name}"))) for name in names})
+    assert rows[0] == rows[1]
+    assert 0 < len(rows[0]["ducklake_data_file"]) < len(before["ducklake_data_file"])
+    assert any("\\xff" in row for row in rows[0]["ducklake_file_column_stats"])
 
 
 @pytest.mark.parametrize("database", ["sqlite", "duckdb"] if LONG else ["sqlite"])

@@ -398,6 +398,110 @@ def test_principals_share_no_rows_through_filtered_plans(lake: quacklake.Lake) -
         assert seen == [1, id_ < 3, id_ >= 198]
 
 
+# -- new filters by the plans of windows -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def windows(filtered: None, monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Two files make a window; return the windows of each plan that is made from now on, None for one of a filter."""
+    made: list[object] = []
+    anew = reading.Reading._plan_anew
+
+    def noted(self: Any, table: TableInfo, predicate: Predicate, most: int | None, windows: Any = None) -> ScanPlan:
+        made.append(windows)
+        return anew(self, table, predicate, most, windows)
+
+    monkeypatch.setattr(reading.Reading, "_plan_anew", noted)
+    monkeypatch.setattr(known_bounds, "WINDOW", 2)
+    monkeypatch.setattr(known_bounds, "MOST_WINDOWS", 2)
+    return made
+
+
+def _with_files(lake: quacklake.Lake, files: int) -> None:
+    for number in range(1, files):
+        lake.table("t").append(pa.table({"id": range(number * 100, number * 100 + 100)}))
+
+
+def test_filters_that_leave_few_of_many_files_list_the_windows_of_these(
+    lake: quacklake.Lake, windows: list[object]
+) -> None:
+    _with_files(lake, 9)
+    ids = lake.table("t").plan().files.column("data_file_id").to_pylist()
+    assert ids == list(range(9))
+    assert _ids(lake, "id = 5") == [5]
+    windows.clear()
+    for id_ in (*range(0, 900, 30), *range(7, 900, 50)):
+        assert lake.table("t").plan(f"id = {id_}").files.column("data_file_id").to_pylist() == [id_ // 100]
+        assert _ids(lake, f"id = {id_}") == [id_]
+    assert windows == [((first, first + 1),) for first in (0, 2, 4, 6, 8)]
+    windows.clear()
+    assert _ids(lake, "id = 150 OR id = 750") == [150, 750]  # in two windows
+    assert _ids(lake, "id > 5000") == []  # in none
+    assert windows == [((0, 1), (6, 7)), ()]
+    windows.clear()
+    assert len(_ids(lake, "id >= 150 AND id < 750")) == 600  # in too many
+    assert windows == [] or windows == [None]
+    assert _ids(lake, "id >= 160 AND id < 165") == [160, 161, 162, 163, 164]
+
+
+@pytest.mark.parametrize("database", ["sqlite", "postgres", "mysql"])
+def test_windows_have_the_files_that_a_compaction_made_meanwhile(
+    database: str,
+    new_url: Callable[[str], str],
+    tmp_path: Path,
+    windows: list[object],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The snapshot was read before a compaction, and its files after it: their rows are in a file of another window."""
+    url, anew = new_url(database), reading.Reading._plan_anew
+    with quacklake.connect(url, data_path=tmp_path / "data", data_inlining_row_limit=0) as lake:
+        lake.create_table("t", ROWS)
+        _with_files(lake, 9)
+        assert _ids(lake, "id = 5") == [5]
+        compacted: list[int] = []
+
+        def after_a_compaction(self: Any, table: TableInfo, predicate: Predicate, *rest: Any) -> ScanPlan:
+            if not compacted:
+                with quacklake.connect(url) as other:
+                    compacted.append(other.table("t").merge_adjacent_files().files_before)
+            return anew(self, table, predicate, *rest)
+
+        monkeypatch.setattr(reading.Reading, "_plan_anew", after_a_compaction)
+        assert _ids(lake, "id = 405") == [405]
+        assert windows[-1] == ((4, 5),)
+        assert compacted == [9]
+        assert [_ids(lake, f"id = {id_}") for id_ in (405, 406, 899, 900)] == [[405], [406], [899], []]
+
+
+def test_windows_of_an_older_snapshot_are_not_used_for_a_newer_one(
+    lake: quacklake.Lake, url: str, windows: list[object]
+) -> None:
+    _with_files(lake, 9)
+    with quacklake.connect(url, data_inlining_row_limit=0) as other:
+        for number in range(9):
+            for id_ in (number * 100 + 1, number * 100 + 2):  # the second by the window of the first
+                assert _ids(lake, f"id = {id_}") == [id_]
+            other.table("t").delete(f"id = {number * 100 + 2}")
+            other.table("t").append(pa.table({"id": [number * 100 + 2] * 2}))
+            assert _ids(lake, f"id = {number * 100 + 2}") == [number * 100 + 2] * 2
+        other.table("t").delete("id < 500")
+        assert [_ids(lake, f"id = {id_}") for id_ in (1, 2, 499, 501, 502)] == [[], [], [], [501], [502, 502]]
+    assert any(windows)
+
+
+def test_principals_share_no_rows_through_windows(lake: quacklake.Lake, windows: list[object]) -> None:
+    _with_files(lake, 9)
+    for user in ("ann", "bob"):
+        lake.access.create_user(user)
+        lake.access.grant("SELECT", user, table="t")
+    lake.access.create_policy("few", "t", "CASE current_principal() WHEN 'ann' THEN id < 250 ELSE id >= 250 END")
+    ann, bob = lake.as_principal("ann"), lake.as_principal("bob")
+    for id_ in (0, 1, 201, 202, 249, 250, 251, 800):
+        seen = [len(each.sql(f"FROM t WHERE id = {id_}").fetchall()) for each in (lake, ann, bob)]
+        assert seen == [1, id_ < 250, id_ >= 250]
+    assert any(windows)
+
+
 def test_listing_all_files_is_left_until_it_pays_and_counts_are_bounded() -> None:
     plans = Plans(1_000_000)
     paid = [plans._pays("state", 3 * remembered.FILES_OF_A_PLAN) for _ in range(9)]

@@ -34,6 +34,9 @@ LIVES = (
 )
 _TOGETHER = 50
 """Tables of inlined rows that one statement asks."""
+MANY = 1_000
+"""The files that go from which on an expiry on SQLite looks whether it is quicker to empty tables."""
+_KEPT = "quacklake_kept_rows"
 
 
 def _temporary(name: str, *columns: str) -> sa.Table:
@@ -184,14 +187,42 @@ def remove_snapshots(writer: Writer, ranges: Sequence[tuple[int, int]], old_toke
 def remove_files(writer: Writer, tables: Sequence[int] | None = None) -> None:
     """Remove the rows of the files that ``dead_files`` gives, and what else is known of these files."""
     f, d = writer.meta["data_file"], writer.meta["delete_file"]
+    few_stay = tables is None and _few_stay(writer)
     for name in ("file_column_stats", "file_variant_stats", "file_partition_value"):
         t = writer.meta[name]
         mine = dead_data_file(t.c.data_file_id) if tables is None else t.c.table_id.in_(tables)
-        writer.run(f"expire_{name}", sa.delete(t).where(mine))
+        _keep(writer, name) if few_stay else writer.run(f"expire_{name}", sa.delete(t).where(mine))
     gone = dead_delete(writer) if tables is None else d.c.table_id.in_(tables)
     writer.run("expire_delete_file", sa.delete(d).where(gone))
     dead = dead_data_file(f.c.data_file_id) if tables is None else f.c.table_id.in_(tables)
-    writer.run("expire_data_file", sa.delete(f).where(dead))
+    _keep(writer, "data_file") if few_stay else writer.run("expire_data_file", sa.delete(f).where(dead))
+
+
+def _few_stay(writer: Writer) -> bool:
+    """Return whether nearly all of many files go from tables of SQLite, which have no rows of other catalogs."""
+    if writer.backend.name != "sqlite" or writer.meta.shared:
+        return False
+    dead, files = (
+        int(writer.run("files_count", sa.select(sa.func.count()).select_from(table)).scalar_one())
+        for table in (_FILES, writer.meta["data_file"])
+    )
+    return dead >= MANY and (files - dead) * 10 <= files
+
+
+def _keep(writer: Writer, name: str) -> None:
+    """Remove the rows of dead data files from a table of SQLite: all rows, of which those that stay are put back.
+
+    SQLite empties a table in a fraction of the time that it takes to remove row by row from table and indexes. Whole
+    rows are copied, with the columns that another client may have added.
+    """
+    table, dead = writer.meta[name].name, f"data_file_id IN (SELECT data_file_id FROM {_FILES.name})"
+    for step, text in (
+        ("keep", f"CREATE TEMPORARY TABLE {_KEPT} AS SELECT * FROM {table} WHERE ({dead}) IS NOT TRUE"),
+        ("expire", f"DELETE FROM {table}"),
+        ("put_back", f"INSERT INTO {table} SELECT * FROM {_KEPT}"),
+        ("forget", f"DROP TABLE {_KEPT}"),
+    ):
+        writer.run(f"{step}_{name}", sa.text(text))
 
 
 _OF_TABLES = (

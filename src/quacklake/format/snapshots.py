@@ -12,6 +12,7 @@ import itertools
 import re
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -184,8 +185,15 @@ def format_time(time: dt.datetime) -> str:
     return f"{time.date().isoformat()} {text}+00"
 
 
+_USUAL_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?\+00")
+"""The form in which nearly all times are stored, which the standard library reads too."""
+
+
 def parse_time(text: str) -> dt.datetime:
     """Return the aware UTC time of a catalog's text, UTC without a zone. Raise ``CatalogError`` for another text."""
+    if _USUAL_TIME.fullmatch(text):
+        with suppress(ValueError):
+            return dt.datetime.fromisoformat(text)
     value = parse_temporal(text.strip())
     try:
         if value is None or abs(value) == INFINITY:

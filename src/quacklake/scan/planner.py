@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from quacklake import telemetry
 from quacklake.catalog import Catalog, Reader
+from quacklake.catalog.reading.known_bounds import Window
 from quacklake.errors import (
     CorruptFileError,
     InputError,
@@ -48,21 +49,25 @@ def plan_scan(
     *,
     predicate: Predicate = ANYTHING,
     max_files: int | None = None,
+    windows: Sequence[Window] | None = None,
     with_inlined: bool = True,
     remains: bool = False,
     known: KnownRows | None = None,
 ) -> ScanPlan:
     """Return the plan of a table at a snapshot, with the files that the predicate rules out left out.
 
-    Without ``with_inlined`` it is one of files only; with ``remains`` what is left of an expired snapshot will do.
-    ``known`` inlined rows help at the newest snapshot.
+    With ``windows`` it has the files there, whatever the predicate. Without ``with_inlined`` it is one of files only;
+    with ``remains`` what is left of an expired snapshot will do. ``known`` inlined rows help at the newest snapshot.
 
     Raise ``SnapshotExpiredError`` when the snapshot is gone, ``PathError`` for a path in the catalog that leaves the
     data root, ``CorruptFileError`` for a file of an encrypted lake that has no key,
     ``UnsupportedFeatureError`` for files this version cannot read.
     """
     with telemetry.timed("scan.plan"):
-        matching = reader.files.matching(snapshot, table, predicate)
+        if windows is None:
+            matching = reader.files.matching(snapshot, table, predicate)
+        else:
+            matching = reader.files.in_windows(snapshot, table, windows)
         if max_files is not None and matching.num_rows > max_files:
             raise InputError(
                 f"the scan of {table.qualified_name} needs {matching.num_rows} files, plan_max_files is {max_files}",
@@ -95,7 +100,7 @@ def plan_scan(
         files=files,
         deletes=deletes,
         inlined=rows,
-        pruned=predicate != ANYTHING,
+        pruned=predicate != ANYTHING or windows is not None,
         shaped_at=reshaped.at,
         reshaped=reshaped.changed,
         mappings=mappings,

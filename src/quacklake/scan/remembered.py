@@ -7,7 +7,8 @@ remembered, because a compaction gives these other files. No plan is believed fo
 Only plans of whole tables are kept, so that the rules of principals apply to them each time.
 
 A filter that is new needs no look into the catalog where the plan of all files and their bounds are known. The plan of
-all files is made when so many filters have come that it pays.
+all files is made when so many filters have come that it pays. Of a table with very many files, a filter that leaves few
+of them needs only the plan of the windows of ids that these are in.
 """
 
 from __future__ import annotations
@@ -16,12 +17,11 @@ import threading
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
-from typing import TypeVar
-
-import pyarrow as pa
+from collections.abc import Callable, Hashable, Sequence
+from typing import Protocol, TypeVar
 
 from quacklake import forks, telemetry
+from quacklake.catalog.reading.known_bounds import Judgement, Window
 from quacklake.format.bounds import ANYTHING, Predicate
 from quacklake.format.objects import TableInfo
 from quacklake.format.snapshots import Snapshot
@@ -31,8 +31,17 @@ from quacklake.scan.plan import ScanPlan
 
 P = TypeVar("P", ScanPlan, FeedPlan)
 
-Judge = Callable[[Snapshot, TableInfo, Predicate, "pa.Array | None"], "pa.Array | None"]
-"""Says by bounds for each of some files, or of all that are known, whether it may match; None to ask otherwise."""
+Judge = Callable[[Snapshot, TableInfo, Predicate], Judgement | None]
+"""Says by bounds which files may match; None to ask otherwise."""
+
+
+class Make(Protocol):
+    """Makes the plan of a table: that of a predicate with so many files at most, or of the files in windows of ids."""
+
+    def __call__(
+        self, predicate: Predicate, max_files: int | None, windows: Sequence[Window] | None = None, /
+    ) -> ScanPlan: ...
+
 
 SECONDS = 10.0
 """The age from which on a plan is made anew."""
@@ -62,7 +71,7 @@ class Plans:
         table: TableInfo,
         predicate: Predicate,
         most: int | None,
-        make: Callable[[Predicate, int | None], ScanPlan],
+        make: Make,
         judge: Judge,
     ) -> ScanPlan:
         """Return the plan of a table at the newest snapshot, which has just been read; ``make`` makes a missing one.
@@ -81,31 +90,35 @@ class Plans:
         self,
         key: tuple[Snapshot, int, str, Predicate],
         table: TableInfo,
-        make: Callable[[Predicate, int | None], ScanPlan],
+        make: Make,
         judge: Judge,
     ) -> ScanPlan | None:
-        """Return a plan by that of the whole table, which is made when that pays; None to make one anew.
+        """Return a plan by that of the whole table or of windows, made when that pays; None to make one anew.
 
         It is as old as the plan that it comes from. Partitions tell more than bounds, and are looked at anew.
         """
         if table.partition is not None:
             return None
         snapshot, *_, predicate = key
-        state = (*key[:3], ANYTHING)
+        judged = judge(snapshot, table, predicate)
+        if judged is None:
+            return None
+        windows = judged.windows
+        state = (*key[:3], ANYTHING if windows is None else windows)
         with self._lock:
-            made, known, _, whole = self._known.get(state, (0.0, None, 0, None))
-        if not isinstance(whole, ScanPlan) or known != table or time.monotonic() - made >= SECONDS:
-            files = judge(snapshot, table, predicate, None)
-            if files is None or not self._pays(state, len(files)):
+            made, known, _, wider = self._known.get(state, (0.0, None, 0, None))
+            if wider is not None:
+                self._known.move_to_end(state)
+        if not isinstance(wider, ScanPlan) or known != table or time.monotonic() - made >= SECONDS:
+            if not self._pays(state, judged.listed):
                 return None
-            made, whole = time.monotonic(), self._add(state, table, make(ANYTHING, None))
-        if whole.files.column("partition_id").null_count < whole.files.num_rows:
+            made = time.monotonic()
+            wider = self._add(state, table, make(ANYTHING, None, windows))
+        if wider.files.column("partition_id").null_count < wider.files.num_rows:
             return None
-        chosen = judge(snapshot, table, predicate, whole.files.column("data_file_id").combine_chunks())
-        if chosen is None:
-            return None
+        chosen = judged.chosen(wider.files.column("data_file_id").combine_chunks())
         telemetry.count("scan.plans_filtered")
-        return self._add(key, table, whole.where(chosen), made)
+        return self._add(key, table, wider.where(chosen), made)
 
     def _pays(self, state: Hashable, files: int) -> bool:
         """Count a new filter; return whether there were enough since the last time to list so many files."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
 from quacklake.catalog import Catalog
+from quacklake.catalog.reading.known_bounds import Window
 from quacklake.errors import NotFoundError, nearest
 from quacklake.format.bounds import ANYTHING, Predicate
 from quacklake.format.names import fold
@@ -174,7 +175,9 @@ class Reading:
             return self._plans.scan(self.base, table, predicate, max_files, make, judge)
         return self._plan_anew(table, predicate, max_files)
 
-    def _plan_anew(self, table: TableInfo, predicate: Predicate, max_files: int | None) -> ScanPlan:
+    def _plan_anew(
+        self, table: TableInfo, predicate: Predicate, max_files: int | None, windows: Sequence[Window] | None = None
+    ) -> ScanPlan:
         revived = self._revived.get(table.id)
         with self.catalog.read() as reader:
             plan = plan_scan(
@@ -185,6 +188,7 @@ class Reading:
                 table,
                 predicate=predicate,
                 max_files=max_files,
+                windows=windows,
                 remains=revived is not None,
                 known=None if self._plans is None else self._plans.rows,
             )

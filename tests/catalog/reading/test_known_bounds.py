@@ -179,9 +179,11 @@ def _change(random_: random.Random, lake: Lake, start: int) -> int:
 @pytest.mark.parametrize("database", DATABASES)
 @pytest.mark.parametrize("seed", range(20 if LONG else 2))
 def test_random_histories_are_planned_as_without_a_memory(
-    database: str, seed: int, new_url: Callable[[str], str], tmp_path: Path
+    database: str, seed: int, new_url: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     random_ = chance("known bounds", database, seed)
+    monkeypatch.setattr(known_bounds, "WINDOW", random_.choice((1, 2, 1_024)))
+    monkeypatch.setattr(known_bounds, "MOST_WINDOWS", random_.choice((1, 2, 4)))
     url, start = new_url(database), 0
     with _open(url, tmp_path, data_inlining_row_limit=10) as lake, _open(url, tmp_path, plan_cache_bytes=0) as other:
         lake.create_table("t", _rows(random_, 0).schema)

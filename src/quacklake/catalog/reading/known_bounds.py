@@ -48,6 +48,13 @@ ASKED_SECONDS = 60.0
 """The age from which on such a plan counts no more."""
 BLOCK = 1_024
 """The files of a table that are ruled out together where their common bounds allow it."""
+WINDOW = 1_024
+"""The ids of files that are listed together for filters that leave few files of many."""
+MOST_WINDOWS = 4
+"""The windows that one list of files may have: a filter that leaves more needs the list of all files."""
+
+Window = tuple[int, int]
+"""The first and the last of ids that are listed together."""
 
 _LEAST = 4_096
 """The bytes that every table counts for."""
@@ -113,6 +120,35 @@ class TableBounds:
         return ids.filter(may_match(predicate, {key: tuple(map(chosen, self.facets[key])) for key in wanted}, len(ids)))
 
 
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """The files of a table as bounds see them, which were read at the very snapshot that is planned.
+
+    ``found`` are the ids of the files that may match where these are in few ``windows``; both are None elsewhere.
+    """
+
+    known: TableBounds
+    predicate: Predicate
+    windows: tuple[Window, ...] | None
+    found: pa.Array | None
+
+    @property
+    def listed(self) -> int:
+        """The most files that a list of the windows, or else of the whole table, has."""
+        return len(self.known.ids) if self.windows is None else sum(last - first + 1 for first, last in self.windows)
+
+    def chosen(self, ids: pa.Array) -> pa.Array:
+        """Return for each file of such a list whether it may match: one that is unknown may."""
+        known = self.known
+        if self.found is not None:
+            later = pc.greater_equal(ids, known.newest.next_file_id)
+            return pc.or_(later, pc.is_in(ids, value_set=self.found))
+        matches = may_match(self.predicate, known.facets, len(known.ids))
+        if ids.equals(known.ids):  # no file has ended
+            return matches
+        return pc.invert(pc.is_in(ids, value_set=known.ids.filter(pc.invert(matches))))
+
+
 class BoundsMemory:
     """Bounds of tables, up to a number of bytes. Safe to share between threads."""
 
@@ -137,12 +173,10 @@ class BoundsMemory:
             self._known.move_to_end(key)
             return known
 
-    def judge(
-        self, snapshot: Snapshot, table: TableInfo, predicate: Predicate, ids: pa.Array | None = None
-    ) -> pa.Array | None:
-        """Return for each of some files (of all that are known) whether it may match, without a look into the catalog.
+    def judge(self, snapshot: Snapshot, table: TableInfo, predicate: Predicate) -> Judgement | None:
+        """Return what is known of the files of a table, without a look into the catalog.
 
-        None to ask otherwise: only bounds that were read at that very snapshot tell. A file that is unknown may match.
+        None to ask otherwise: only bounds that were read at that very snapshot tell.
         """
         known, coarser = self.get(table), coarse(predicate)
         if known is None or known.newest != snapshot:
@@ -150,10 +184,13 @@ class BoundsMemory:
         facets = [known.facets.get(facet) for facet in facets_of(coarser)]
         if any(arrays is None or len(arrays[0]) < len(known.ids) for arrays in facets):
             return None
-        if ids is None or ids.equals(known.ids):  # no file has ended
-            return may_match(coarser, known.facets, len(known.ids))
-        ruled_out = known.ids.filter(pc.invert(may_match(coarser, known.facets, len(known.ids))))
-        return pc.invert(pc.is_in(ids, value_set=ruled_out))
+        most = MOST_WINDOWS * WINDOW
+        if len(known.ids) > most and len(found := known.matching(coarser)) <= most:
+            numbers = sorted({id_ // WINDOW for id_ in found.to_pylist()})
+            if len(numbers) <= MOST_WINDOWS:
+                windows = tuple((number * WINDOW, (number + 1) * WINDOW - 1) for number in numbers)
+                return Judgement(known, coarser, windows, found)
+        return Judgement(known, coarser, None, None)
 
     def asked_before(self, table: TableInfo, wanted: Iterable[Facet]) -> bool:
         """Note that a plan needs facets; return whether enough plans of the last time have needed all of them."""

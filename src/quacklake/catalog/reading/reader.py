@@ -15,7 +15,7 @@ from sqlalchemy.engine import Connection
 
 from quacklake.catalog.databases.database import Database
 from quacklake.catalog.reading.inlined import InlinedQueries
-from quacklake.catalog.reading.known_bounds import BoundsMemory, KnownBounds
+from quacklake.catalog.reading.known_bounds import BoundsMemory, KnownBounds, Window
 from quacklake.catalog.reading.pruning import condition, shape, values
 from quacklake.catalog.reading.tables import SnapshotQueries, TableQueries, grouped_specs
 from quacklake.catalog.statements import SOME, CatalogStatements, Queries, arrow_table, visible
@@ -73,6 +73,25 @@ class FileQueries(Queries):
             files = self._candidates(snapshot, table, buckets, *known)
         return self._prune_partitions(files, table, predicate)
 
+    def in_windows(self, snapshot: Snapshot, table: TableInfo, windows: Sequence[Window]) -> pa.Table:
+        """Return the data files of a table with ids in these windows, and those that have come since the snapshot.
+
+        A compaction may have put later files in place of those that the snapshot had.
+        """
+        f = self.meta["data_file"]
+        names = [(f"first{number}", f"last{number}") for number in range(len(windows))]
+
+        def select() -> sa.Select[Any]:
+            ranges = [f.c.data_file_id.between(sa.bindparam(first), sa.bindparam(last)) for first, last in names]
+            few = sa.or_(f.c.data_file_id >= sa.bindparam("next"), *ranges)
+            return self._select_files(ANYTHING, (), few)
+
+        parameters = {"snapshot": snapshot.id, "table": table.id, "next": snapshot.next_file_id}
+        for pair, window in zip(names, windows, strict=True):
+            parameters |= dict(zip(pair, window, strict=True))
+        statement = self._sql.cached(("files_in_windows", len(windows)), select)
+        return arrow_table(self._sql.run("files", statement, parameters), FILE_COLUMNS)
+
     def _candidates(
         self, snapshot: Snapshot, table: TableInfo, buckets: Mapping[_Bucket, list[int]], ids: pa.Array, among: int
     ) -> pa.Table:
@@ -91,7 +110,8 @@ class FileQueries(Queries):
         ids: Sequence[int] | None = None,
     ) -> pa.Table:
         key = ("files", shape(predicate), ids is None, *buckets)
-        statement = self._sql.cached(key, lambda: self._select_files(predicate, list(buckets), by_id=ids is not None))
+        few = None if ids is None else self.backend.among_ids(self.meta["data_file"].c.data_file_id, "ids")
+        statement = self._sql.cached(key, lambda: self._select_files(predicate, list(buckets), few))
         parameters = {"snapshot": snapshot.id, "table": table.id, **values(predicate)}
         parameters |= {f"b{number}": values for number, values in enumerate(buckets.values())}
         if ids is not None:
@@ -169,16 +189,18 @@ class FileQueries(Queries):
         )
         return ~sa.exists(elsewhere)
 
-    def _select_files(self, predicate: Predicate, buckets: Sequence[_Bucket], *, by_id: bool) -> sa.Select[Any]:
-        """Return the statement of ``matching`` for predicates of one shape and bucket keys, or for given ids."""
+    def _select_files(
+        self, predicate: Predicate, buckets: Sequence[_Bucket], few: sa.ColumnElement[bool] | None
+    ) -> sa.Select[Any]:
+        """Return the statement of ``matching`` for predicates of one shape and bucket keys, or for few ids."""
         f, d = self.meta["data_file"], self.meta["delete_file"]
         snapshot, table = sa.bindparam("snapshot", type_=sa.BigInteger()), sa.bindparam("table", type_=sa.BigInteger())
         source: sa.FromClause = f
         # few files are found by their ids: the index of tables would look at every file of this one
-        mine = f.c.table_id + 0 if by_id else f.c.table_id
+        mine = f.c.table_id if few is None else f.c.table_id + 0
         where: list[sa.ColumnElement[bool]] = [mine == table, visible(f, snapshot)]
-        if by_id:
-            where.append(self.backend.among_ids(f.c.data_file_id, "ids"))
+        if few is not None:
+            where.append(few)
         if predicate != ANYTHING:
             stats = self.meta["file_column_stats"]
             bounds: dict[int, sa.FromClause] = {id_: stats.alias(f"s{id_}") for id_ in sorted(columns_of(predicate))}
