@@ -126,7 +126,8 @@ class PostgresDatabase(Database):
             whole = preparer.format_table(target).replace("%%", "%")
             like: sa.ColumnElement[Any] = sa.literal_column(f"NULL::{whole}")
             given = func.json_populate_recordset(like, sa.cast(sa.bindparam("given", type_=sa.String), sa.JSON))
-            select = sa.select(*(sa.column(name) for name in names)).select_from(given.alias("new"))
+            columns: list[sa.ColumnClause[Any]] = [sa.column(name) for name in names]
+            select = sa.select(*columns).select_from(given.alias("new"))
             known = sa.insert(table).from_select([table.c[key] for key in keys], select), names
             self._few[table, *keys] = known
         self.write(connection, known[0], [{"given": _json(known[1], rows)}])
