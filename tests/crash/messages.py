@@ -16,7 +16,7 @@ from tests.crash.operations import note
 __all__ = ["WARM", "append", "append_and_count"]
 
 WARM = list(range(10, 17))
-"""What is appended before: the drivers prepare what comes again, and send it otherwise."""
+"""The numbers that are appended before: the drivers prepare what comes again, and send it otherwise."""
 
 
 def append(url: str, n: int, at: int, when: str) -> None:

@@ -140,7 +140,7 @@ def test_a_failure_that_nobody_foresaw_ends_one_append_and_each_row_is_there_onc
 
 
 class Interrupted(threading.Event):
-    """What a thread waits for when Ctrl-C comes."""
+    """An event for which a thread waits when Ctrl-C comes."""
 
     def wait(self, timeout: float | None = None) -> bool:
         raise KeyboardInterrupt
