@@ -9,12 +9,14 @@ extension at first and then by copying the tables of one, which is much faster.
 from __future__ import annotations
 
 import multiprocessing
+import os
 import random
 import threading
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import astuple, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -196,26 +198,35 @@ def _write(bench: Bench, result: Result, place: Place) -> list[Measure]:
         found = _conduct(job)
     sides = [_Round.sum(found[side::2]) for side in (0, 1)]
     names = (f"{writers} writers on {writers} tenants", f"{writers} writers on one")
-    columns = ("work", "cpu ms a commit", "cores", "waiting for a lock", "for the log")
+    columns = ("work", "cpu ms an append", "of the server", "cores in use", "waiting for a lock", "for the log")
     rows = [(name, *side.row(seconds * rounds)) for name, side in zip(names, sides, strict=True)]
-    about = "writers: what the processes take without the server, and how many sessions of it wait"
+    about = f"writers: what they and the server take of {os.cpu_count()} cores, and how many sessions wait"
     result.details.append(Detail(about, columns, rows))
-    rates = [side.commits / (seconds * rounds) for side in sides]
-    ratio = rates[0] / rates[1] if rates[1] else None
-    per_cpu = [side.commits / side.cpu if side.cpu else None for side in sides]
-    both = per_cpu[0] / per_cpu[1] if per_cpu[0] and per_cpu[1] else None
     return [
-        Measure(f"{names[0]}, commits a second", "/s", rates[0], rates[1], names[1], ratio, "the rate", at_least(4)),
-        Measure(f"{names[0]}, commits a processor second of theirs", "/s", *per_cpu, names[1], both, "the rate"),
+        _rate(f"{names[0]}, commits a second", names[1], sides, [seconds * rounds] * 2, at_least(4)),
+        _rate(f"{names[0]}, commits a processor second of theirs", names[1], sides, [side.cpu for side in sides]),
+        _rate(
+            f"{names[0]}, commits a processor second of theirs and of the server",
+            names[1],
+            sides,
+            [side.cpu + side.server for side in sides],
+        ),
     ]
+
+
+def _rate(what: str, peer: str, sides: list[_Round], seconds: list[float], target: Target | None = None) -> Measure:
+    rates = [side.commits / each if each else 0.0 for side, each in zip(sides, seconds, strict=True)]
+    ratio = rates[0] / rates[1] if rates[1] else None
+    return Measure(what, "/s", *rates, peer, ratio, "the rate", target)
 
 
 @dataclass(slots=True)
 class _Round:
-    """The work of all writers: commits, processor seconds, and counts of sessions that waited for a lock or the log."""
+    """The work of all writers: appends, processor seconds of theirs and of the server, sessions that waited."""
 
     commits: int = 0
     cpu: float = 0.0
+    server: float = 0.0
     looks: int = 0
     locks: int = 0
     logs: int = 0
@@ -226,8 +237,9 @@ class _Round:
 
     def row(self, seconds: float) -> tuple[float, ...]:
         """For a table of details."""
-        looks = max(self.looks, 1)
-        return (1e3 * self.cpu / max(self.commits, 1), self.cpu / seconds, self.locks / looks, self.logs / looks)
+        looks, each = max(self.looks, 1), 1e3 / max(self.commits, 1)
+        cores = (self.cpu + self.server) / seconds
+        return (self.cpu * each, self.server * each, cores, self.locks / looks, self.logs / looks)
 
 
 def _conduct(job: _Job) -> list[_Round]:
@@ -256,12 +268,23 @@ def _watch(job: _Job, gate: Any) -> _Round:
     seen = _Round()
     with psycopg.connect(job.url, autocommit=True) as connection:
         gate.wait(_PATIENCE)
-        end = time.perf_counter() + job.seconds
+        before, end = _processors(connection), time.perf_counter() + job.seconds
         while time.perf_counter() < end:
             locks, logs = connection.execute(_WAITING).fetchone() or (0, 0)
             seen.looks, seen.locks, seen.logs = seen.looks + 1, seen.locks + locks, seen.logs + logs
             time.sleep(0.1)
+        seen.server = sum(used - before.get(pid, 0.0) for pid, used in _processors(connection).items())
     return seen
+
+
+def _processors(connection: psycopg.Connection) -> dict[int, float]:
+    """Return the processor seconds so far of each process of the server, which is on this machine."""
+    found: dict[int, float] = {}
+    for (pid,) in connection.execute("SELECT pid FROM pg_stat_activity").fetchall():
+        with suppress(OSError):  # it has just ended
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            found[pid] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return found
 
 
 _WAITING = """

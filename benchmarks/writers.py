@@ -68,6 +68,8 @@ class _Tally:
     elapsed: float = 0.0
     rolled_back: int = 0
     retries: int = 0
+    joined: int = 0
+    """Appends that shared the commit of another."""
     warm_up: int = 0
     """Commits before the measurement."""
     latencies: list[float] = field(default_factory=list)
@@ -127,7 +129,9 @@ def _measure(bench: Bench, job: _Job) -> dict[str, _Tally]:
                     tallies[side].add(_round(job, workers, gate, results))
         gate.wait(_START_SECONDS)
         for _ in workers:
-            tallies["ours"].retries += _receive(results, workers, _START_SECONDS)
+            retries, joined = _receive(results, workers, _START_SECONDS)
+            tallies["ours"].retries += retries
+            tallies["ours"].joined += joined
         for worker in workers:
             worker.join()
     finally:
@@ -203,7 +207,8 @@ def _work(number: int, job: _Job, gate: Any, results: Any) -> None:
                 _write(writers[side], batches, job.deadline, results)
     gate.wait()
     counters = telemetry.snapshot().counters
-    results.put(counters.get("commit.retries", 0) + counters.get("commit.replans", 0))
+    retries = counters.get("commit.retries", 0) + counters.get("commit.replans", 0)
+    results.put((retries, counters.get("commit.joined", 0)))
 
 
 def _extension_writer(connection: duckdb.DuckDBPyConnection) -> Append:
@@ -283,7 +288,13 @@ def _summarise(result: Result, job: _Job, tallies: dict[str, _Tally]) -> None:
         latencies = (percentile(times, 50) * 1e3, percentile(times, 99) * 1e3)
         detail.rows.append((side, *counts, *latencies, tally.elapsed))
     result.details.append(detail)
-    result.notes.append(f"Our library tried a commit again {ours.retries} times; the peer does not tell.")
+    appends = ours.commits + ours.warm_up
+    result.notes += [
+        f"Our library tried a commit again {ours.retries} times; the peer does not tell. What was rolled back of ours"
+        " are looks without a change: when a process opens the lake, and before it commits for the first time.",
+        f"Of {appends:,} appends of ours {ours.joined:,} shared the commit of another: on average a commit has"
+        f" {appends / max(appends - ours.joined, 1):.1f} of them, and {job.threads} at most, one of each thread.",
+    ]
     for side, tally in tallies.items():
         if tally.errors:
             kinds = ", ".join(f"{count} × {name}" for name, count in tally.errors.most_common())

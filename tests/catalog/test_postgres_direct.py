@@ -41,8 +41,8 @@ def test_a_small_commit_is_the_turn_with_the_newest_snapshot_and_one_write(
         rows = pa.table({"50%(a)s": [1, 2], "b": ["x", "y"]})
         t = lake.create_table("t", rows)
         t.append(rows)
-        assert _messages(monkeypatch, lambda: t.append(rows)) == ["SELECT", "WITH"]
-        assert _messages(monkeypatch, lambda: t.append(rows[:1])) == ["SELECT", "WITH"]
+        assert _messages(monkeypatch, lambda: t.append(rows)) == ["BEGIN", "WITH"]
+        assert _messages(monkeypatch, lambda: t.append(rows[:1])) == ["BEGIN", "WITH"]
         assert t.count() == 7
         assert not lake.verify(deep=True).errors
 

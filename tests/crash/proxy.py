@@ -1,4 +1,4 @@
-"""A TCP proxy before a database that loses the answer to a commit, or the commit itself."""
+"""A TCP proxy before a database that loses the answer to a commit, the commit itself, or another message of it."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ class Proxy:
     def __init__(self, port: int) -> None:
         self._target = ("127.0.0.1", port)
         self._how: str | None = None
+        self._before: int | None = None
         self._refuse = False
         self._sockets: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
@@ -49,8 +50,9 @@ class Proxy:
         for one in self._sockets:
             one.close()
 
-    def lose(self, how: str) -> None:
-        """Decide the fate of the next COMMIT."""
+    def lose(self, how: str, message: int | None = None) -> None:
+        """Decide the fate of the next COMMIT, or of the ``message``-th that comes from now on, whatever it says."""
+        self._before = None if message is None else message - 1
         self._how = how
 
     def _spawn(self, target: object, *arguments: object) -> None:
@@ -75,7 +77,7 @@ class Proxy:
     def _upwards(self, client: socket.socket, database: socket.socket) -> None:
         with suppress(OSError):
             while data := client.recv(65536):
-                if self._how is not None and _COMMIT in data:
+                if self._how is not None and self._is_due(data):
                     how, self._how = self._how, None
                     self.losses += 1
                     self._refuse = how == "all"
@@ -90,6 +92,12 @@ class Proxy:
                     break
                 database.sendall(data)
         _break(database)
+
+    def _is_due(self, data: bytes) -> bool:
+        if self._before is None:
+            return _COMMIT in data
+        self._before -= 1
+        return self._before < 0
 
     def _downwards(self, client: socket.socket, database: socket.socket) -> None:
         with suppress(OSError):

@@ -14,9 +14,10 @@ import pytest
 import quacklake
 from quacklake import Lake, faults
 from quacklake.errors import CommitUnknown, SchemaMismatchError
-from quacklake.transaction import commit
+from quacklake.transaction import commit, groups
+from quacklake.transaction.groups import CommitGroup, Place
 from tests import seeds
-from tests.transaction.waiting import Appends, together, waiting
+from tests.transaction.waiting import Appends, together, until, waiting
 
 
 @pytest.fixture
@@ -138,26 +139,74 @@ def test_a_failure_that_nobody_foresaw_ends_one_append_and_each_row_is_there_onc
     assert lake.verify(deep=True).findings == ()
 
 
+class Interrupted(threading.Event):
+    """An event for which a thread waits when Ctrl-C comes."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        raise KeyboardInterrupt
+
+
 def test_a_thread_that_is_interrupted_while_it_waits_leaves_the_group(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     group = lake._context.group
-
-    class Interrupted:
-        def __enter__(self) -> None:
-            raise KeyboardInterrupt
-
-        def __exit__(self, *_: object) -> None:
-            raise AssertionError("it was never entered")
-
     before = lake.current_snapshot()
-    with monkeypatch.context() as patch:
-        patch.setattr(group, "_turn", Interrupted())
-        with pytest.raises(KeyboardInterrupt):
-            lake.table("t").append(rows(1))
-    assert group._waiting == []
+    with group.turn(None) as first:  # type: ignore[arg-type]
+        with monkeypatch.context() as patch:
+            patch.setattr(groups, "Place", lambda changes: Place(changes, woken=Interrupted()))
+            with pytest.raises(KeyboardInterrupt):
+                lake.table("t").append(rows(1))
+        assert group._waiting == [first]
+    assert (group._leader, group._waiting) == (None, [])
     assert lake.table("t").append(rows(2)) == 1
     assert (lake.current_snapshot(), ids(lake)) == (before + 1, [-1, 2])
+
+
+def test_a_thread_that_is_interrupted_while_it_leaves_lets_the_next_one_lead(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = CommitGroup(10)
+    leave = CommitGroup._leave
+    interrupts = iter([KeyboardInterrupt])
+
+    def interrupted(self: CommitGroup, place: Place) -> None:
+        leave(self, place)
+        for error in interrupts:
+            raise error
+
+    monkeypatch.setattr(CommitGroup, "_leave", interrupted)
+    led = []
+    with ThreadPoolExecutor(2) as pool:
+
+        def lead() -> None:
+            with group.turn(None) as place:  # type: ignore[arg-type]
+                led.append(place)
+
+        with pytest.raises(KeyboardInterrupt), group.turn(None):  # type: ignore[arg-type]
+            futures = [pool.submit(lead) for _ in range(2)]
+            until(lambda: len(group._waiting) == 3)
+        for future in futures:
+            future.result(30)
+    assert len(led) == 2
+    assert (group._leader, group._waiting) == (None, [])
+
+
+def test_who_is_settled_goes_on_before_the_one_that_led_has_left() -> None:
+    """Else a thread that comes back first could lead the next commit, and those that are settled wait for it, too."""
+    group = CommitGroup(10)
+    with ThreadPoolExecutor(1) as pool:
+
+        def follow() -> Place:
+            with group.turn(None) as place:  # type: ignore[arg-type]
+                return place
+
+        with group.turn(None) as first:  # type: ignore[arg-type]
+            future = pool.submit(follow)
+            until(lambda: len(group._waiting) == 2)
+            second = group._waiting[1]
+            group._waiting.remove(second)  # as a commit takes it along
+            second.settle(None, None)
+            assert future.result(30) is second
+            assert group._leader is first
+    assert (group._leader, group._waiting) == (None, [])
 
 
 def test_nobody_waits_for_a_database_that_somebody_else_could_not_reach(

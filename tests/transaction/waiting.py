@@ -17,15 +17,21 @@ def waiting(lake: Lake, appends: Appends) -> Iterator[list[Future[int]]]:
     """Threads of which each waits with its append for the turn to commit, which comes at the end of the block."""
     group = lake._context.group
     with ThreadPoolExecutor(len(appends)) as pool:
-        with group._turn:
+        with group.turn(None):  # type: ignore[arg-type]  # one that leads, but commits nothing
             futures = []
             for number, append in enumerate(appends):
                 futures.append(pool.submit(append))
-                end = time.monotonic() + 30
-                while len(group._waiting) <= number and not futures[-1].done():
-                    assert time.monotonic() < end, "the append does not come to its commit"
-                    time.sleep(0.001)
+                last, others = futures[-1], number + 1
+                until(lambda last=last, others=others: len(group._waiting) > others or last.done())
             yield futures
+
+
+def until(reached: Callable[[], bool]) -> None:
+    """Look until something is so."""
+    end = time.monotonic() + 30
+    while not reached():
+        assert time.monotonic() < end, "a thread does not come to where it should wait"
+        time.sleep(0.001)
 
 
 def together(lake: Lake, appends: Appends) -> list[int]:

@@ -193,7 +193,7 @@ class _Lead:
         # where the turn itself failed, nobody else has to wait for the same
         for place in self._taken or self._group.take(self._place):
             if not place.settled:
-                place.snapshot, place.lost, place.settled = snapshot, lost, True
+                place.settle(snapshot, lost)
 
     def __enter__(self) -> Self:
         return self

@@ -6,7 +6,7 @@ import itertools
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from quacklake import forks
 from quacklake.format.snapshots import Snapshot, operations_of
@@ -17,7 +17,7 @@ __all__ = ["CommitGroup", "Place", "merged"]
 
 @dataclass(eq=False, slots=True)
 class Place:
-    """A change set that waits in a group.
+    """A change set that waits in a group, until ``woken``: it leads the next commit, or one has settled it.
 
     A commit that took it along has settled it: with a ``snapshot``, or without one when it failed. ``lost`` is the
     change set of a commit that failed in a way that leaves open whether it was made.
@@ -27,13 +27,19 @@ class Place:
     settled: bool = False
     snapshot: Snapshot | None = None
     lost: ChangeSet | None = None
+    woken: threading.Event = field(default_factory=threading.Event)
+
+    def settle(self, snapshot: Snapshot | None, lost: ChangeSet | None) -> None:
+        """Say how the commit ended that took it along; who waits with it goes on at once, beside the one that led."""
+        self.snapshot, self.lost, self.settled = snapshot, lost, True
+        self.woken.set()
 
 
 class CommitGroup:
     """The appends to one lake that threads of this process want to commit; at most ``most`` share a snapshot.
 
-    One thread commits at a time. It takes along those that wait when the database lets it in, so that nobody waits for
-    a group to form, and an append that is alone costs nothing more.
+    One thread commits at a time, the next is the one that has waited longest. It takes along those that wait when the
+    database lets it in, so that nobody waits for a group to form, and an append that is alone costs nothing more.
     """
 
     def __init__(self, most: int) -> None:
@@ -42,23 +48,37 @@ class CommitGroup:
         forks.watch(self, CommitGroup._renew)
 
     def _renew(self) -> None:
-        self._turn = threading.Lock()
         self._lock = threading.Lock()
+        self._leader: Place | None = None
         self._waiting: list[Place] = []
 
     @contextmanager
     def turn(self, changes: ChangeSet) -> Iterator[Place]:
         """Wait until a change set is settled, or the turn of this thread has come; leaving the block ends the turn."""
         place = Place(changes)
-        with self._lock:
-            self._waiting.append(place)
         try:
-            with self._turn:
-                yield place
-        finally:
             with self._lock:
-                if place in self._waiting:
-                    self._waiting.remove(place)
+                self._waiting.append(place)
+                self._leader = self._leader or place
+            if self._leader is not place:
+                place.woken.wait()
+            yield place
+        finally:
+            try:
+                self._leave(place)
+            except BaseException:  # Ctrl-C: without a leader all others would wait for ever
+                self._leave(place)
+                raise
+
+    def _leave(self, place: Place) -> None:
+        """Take a place out, and let the next one lead if this one did; to do it twice does no harm."""
+        with self._lock:
+            if place in self._waiting:
+                self._waiting.remove(place)
+            if self._leader is place:
+                self._leader = self._waiting[0] if self._waiting else None
+            if self._leader is not None:
+                self._leader.woken.set()
 
     def take(self, first: Place) -> list[Place]:
         """Return those that wait and can be committed together with the one whose turn it is, which comes first."""

@@ -34,6 +34,7 @@ _POSTGRES_LOCK = sa.select(
     )
 )
 
+_BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 _LOCK_TIMEOUT = "SELECT set_config('lock_timeout', %s, false) WHERE current_setting('lock_timeout') = '0'"
 """Unless the database, the role or the URL says how long to wait."""
 _TOGETHER = 2_000
@@ -42,6 +43,8 @@ _NARROW = 16
 """Up to this many values a row has a parameter for each, which is quicker."""
 _TURNS = 1_000
 """The number of texts that take a turn to be remembered, one for each catalog."""
+_INSERTS = 2_000
+"""The inserts to be remembered; each table with inlined rows has its own."""
 _GUARDED = "quacklake_guarded"
 _BATCH = "quacklake_batch"
 
@@ -56,7 +59,7 @@ class PostgresDatabase(Database):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._few: dict[sa.Table, sa.Insert] = {}
+        self._few: LRUCache[tuple[Any, ...], tuple[sa.Insert, list[str]]] = LRUCache(_INSERTS)
         self._set: dict[sa.Table, sa.Update] = {}
         self._direct = DirectStatements()
         self._turns: LRUCache[tuple[str, int | None, sa.Select[Any]], str] = LRUCache(_TURNS)
@@ -77,6 +80,11 @@ class PostgresDatabase(Database):
             driver.autocommit = True
             driver.execute(_LOCK_TIMEOUT, [str(self.busy_timeout_ms)])
             driver.autocommit = False
+
+        @sa.event.listens_for(engine, "checkin")
+        def returned(driver: Any, _: object) -> None:
+            if driver is not None and not driver.closed and driver.autocommit:
+                driver.autocommit = False  # the driver begins transactions again: see _enter_asking
 
         replace_closed(engine, lambda driver: int(driver.fileno()))
 
@@ -109,19 +117,20 @@ class PostgresDatabase(Database):
 
     def _insert_few(self, connection: Connection, table: sa.Table, keys: Sequence[str], rows: Rows) -> None:
         """Insert rows by one statement with one parameter, which unlike COPY may travel with others."""
-        statement = self._few.get(table)
-        if statement is None:
+        known = self._few.get((table, *keys))
+        if known is None:
             preparer = connection.dialect.identifier_preparer
-            columns: list[sa.ColumnClause[Any]] = [sa.column(table.c[key].name) for key in keys]
+            names = [table.c[key].name for key in keys]
             target = scoped.fixed(connection, table)[0]
             # the compiler doubles a percent sign, as the preparer has done
             whole = preparer.format_table(target).replace("%%", "%")
             like: sa.ColumnElement[Any] = sa.literal_column(f"NULL::{whole}")
             given = func.json_populate_recordset(like, sa.cast(sa.bindparam("given", type_=sa.String), sa.JSON))
+            columns: list[sa.ColumnClause[Any]] = [sa.column(name) for name in names]
             select = sa.select(*columns).select_from(given.alias("new"))
-            statement = self._few[table] = sa.insert(table).from_select([table.c[key] for key in keys], select)
-        names = [table.c[key].name for key in keys]
-        self.write(connection, statement, [{"given": _json(names, rows)}])
+            known = sa.insert(table).from_select([table.c[key] for key in keys], select), names
+            self._few[table, *keys] = known
+        self.write(connection, known[0], [{"given": _json(known[1], rows)}])
 
     def update_many(
         self, connection: Connection, table: sa.Table, where: Sequence[str], keys: Sequence[str], rows: Rows
@@ -191,7 +200,7 @@ class PostgresDatabase(Database):
         return None if sent is None else sent[0].rows(sent[1])
 
     def _enter_asking(self, connection: Connection, lock: PreparedSelect, ahead: PreparedSelect) -> Rows:
-        """Wait for the turn and ask by one text, which takes the driver half as long as its pipeline.
+        """Begin, wait for the turn and ask by one text, which takes the driver half as long as its pipeline.
 
         Each of several statements in a text sees what was committed before it began.
         """
@@ -201,9 +210,12 @@ class PostgresDatabase(Database):
         if text is None:
             given = {} if catalog is None else {scoped.CATALOG: catalog}
             parts = (lock.statement.params(lock.parameters), ahead.statement.params(given))
-            text = self._turns[key] = "; ".join(literal_text(connection, part) for part in parts)
+            text = self._turns[key] = "; ".join([_BEGIN, *(literal_text(connection, part) for part in parts)])
+        driver: Any = connection.connection.driver_connection
+        driver.autocommit = True  # until the connection is returned: or the driver sends a BEGIN of its own
         cursor = execute(connection, text, None)
-        cursor.nextset()
+        while cursor.nextset():
+            pass
         return self._direct.find(connection, ahead.statement, {}).rows(cursor)
 
     @contextmanager

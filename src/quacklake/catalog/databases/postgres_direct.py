@@ -25,6 +25,7 @@ _EACH = 40
 """About how much longer a statement becomes beside others."""
 #: Above this, the driver parses the text of a statement each time.
 _LENGTH, _PARAMETERS = 4_000, 50
+_CURSOR = "quacklake_cursor"
 _MARK = re.compile(r"%%|%\(")
 
 
@@ -45,7 +46,7 @@ def send_together(connection: Connection, steps: Iterable[Step]) -> None:
             for number, (direct, parameters) in enumerate(part)
             for name, value in direct.values(connection, parameters).items()
         }
-        execute(connection, _joined(tuple(direct.text for direct, _ in part)), values)
+        _write(connection, _joined(tuple([direct.text for direct, _ in part])), values)
 
 
 def _parts(steps: Iterable[Step]) -> Iterator[list[Step]]:
@@ -79,6 +80,21 @@ def execute(connection: Connection, text: str, values: Mapping[str, Any] | None,
     driver: Any = connection.connection.driver_connection
     try:
         return driver.execute(text, values, prepare=prepare)
+    except psycopg.Error as error:
+        raise as_sqlalchemy(error, text, driver) from error
+
+
+def _write(connection: Connection, text: str, values: Mapping[str, Any]) -> None:
+    """Run a text without an answer by the cursor of the last one, which knows the types of a text that comes again."""
+    import psycopg
+
+    driver: Any = connection.connection.driver_connection
+    known: dict[Any, Any] = connection.info  # that of this connection to the server, and lost with it
+    try:
+        cursor = known.get(_CURSOR)
+        if cursor is None:
+            cursor = known[_CURSOR] = driver.cursor()
+        cursor.execute(text, values)
     except psycopg.Error as error:
         raise as_sqlalchemy(error, text, driver) from error
 
