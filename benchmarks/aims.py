@@ -86,8 +86,40 @@ AIMS = (
         " both, and the processors in use.",
     ),
     Aim("add_files, PostgreSQL", "add_files", "PostgreSQL,.*", "≥ 5×"),
-    Aim("Spark: DELETE of 1 %", "spark", "DELETE of 1 %", "≤ 1× of Iceberg"),
-    Aim("Spark: append", "spark", "append", "≤ 0.95× of Iceberg"),
-    Aim("Spark: plan of all of 100,000 files", "spark", "plan of all of .*", "≤ 1 s"),
-    Aim("Spark: batch of 1,000 rows", "spark", "a batch of .*", "≤ 25 ms over a sink that does nothing"),
+    Aim(
+        "Spark: DELETE of 1 %",
+        "spark",
+        "DELETE of 1 %",
+        "≤ 1× of Iceberg",
+        "In processor time on a busy machine ours took 0.9 s and Iceberg 1.7 s: 0.25 s of the JVM, 0.1 s of the driver,"
+        " and for each of two tasks 0.1 s to find the rows and write delete files, and 0.2 s before that, in which"
+        " Spark's Python read directories of archives again; of these 0.13 s or more are gone since.",
+    ),
+    Aim(
+        "Spark: append",
+        "spark",
+        "append",
+        "≤ 0.95× of Iceberg",
+        "Spark's Parquet writer takes 86 %, which is the same on all sides. 8 % is the job that looks whether the rows"
+        " are few enough for the catalog, 3 % naming the columns with their ids over the bridge to the JVM, 1 % the"
+        " commit.",
+    ),
+    Aim(
+        "Spark: plan of all of 100,000 files",
+        "spark",
+        "plan of all of .*",
+        "≤ 1 s",
+        "Processor time on a busy machine: 0.5 s for rows of the catalog, which SQLite gives one by one, 0.1 s for the"
+        " rest of the plan, 0.2 s for the look for links among the files, 0.1 s for their groups and names, 0.5 s in"
+        " the JVM, with their sizes on the disk.",
+    ),
+    Aim(
+        "Spark: batch of 1,000 rows, beyond a sink that does nothing",
+        "spark",
+        "a batch of .*, beyond .*",
+        "≤ 25 ms",
+        "The JVM takes as much processor time as without a sink, 180 ms on a busy machine, and Python 23 ms. Of the"
+        " time in our sink 58 % is the job that fetches the rows, 12 % the commit's wait for the disk, 10 % the Parquet"
+        " file.",
+    ),
 )

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import quacklake
-from benchmarks.common import Bench, Measure, Place, Target, alternate, at_most, percentile
+from benchmarks.common import Bench, Measure, Place, alternate, at_most, percentile
 from benchmarks.planning import fill
 from benchmarks.spark_peers import Spark
 
@@ -25,8 +25,8 @@ _PLAN = 1.0
 """The most seconds that a plan may take."""
 _LINKS = 10_000
 """A file system gives a file only so many names."""
-_MORE = 0.025
-"""The most seconds that a batch may take longer than with a sink that does nothing."""
+_MORE = 25
+"""The most milliseconds that a batch may take longer than with a sink that does nothing."""
 
 NOTES = (
     "A batch, profiled on a busy machine: the job that fetches its rows takes 1.1 to 1.6 times as long as Spark's write"
@@ -70,10 +70,12 @@ def batches(bench: Bench, spark: Spark, place: Place) -> list[Measure]:
                 done(1)
         if lake.table("t").count() != 2 * count * _ROWS:
             raise RuntimeError("rows were lost")
-    took, least = percentile(mine, 50), percentile(floor, 50)
-    wanted = Target("≤", (least + _MORE) * 1e3, "ours")
+    took, least = percentile(mine, 50) * 1e3, percentile(floor, 50) * 1e3
     what = f"a batch of {_ROWS:,} rows, p50"
-    return [Measure(what, "ms", took * 1e3, least * 1e3, "Spark's noop sink", took / least, "the time", wanted)]
+    return [
+        Measure(what, "ms", took, least, "Spark's noop sink", took / least, "the time"),
+        Measure(f"{what}, beyond a sink that does nothing", "ms", took - least, target=at_most(_MORE, "ours")),
+    ]
 
 
 def _stream(spark: Spark, source: Path, rows: DataFrame) -> DataFrame:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -41,7 +41,8 @@ class Model:
     keys: dict[int, int] = field(default_factory=dict)
 
     def spark(self) -> quacklake.SparkLake:
-        self.patch.setattr(staged_changes, "_FEW_ROWS", self.chance.choice([1000, 0, 0]))
+        context = self.site.lake()._context
+        context.config = replace(context.config, spark_delete_rows=self.chance.choice([1000, 0, 0]))
         self.patch.setattr(staged_changes, "_MOST_ROWS", self.chance.choice([1000, 1000, 0]))
         self.patch.setattr(staged_changes, "_MOST_PLACES", self.chance.choice([1000, 3]))
         self.patch.setattr(staged_changes, "_FILES_HERE", self.chance.choice([32, 1]))

@@ -39,7 +39,7 @@ pytestmark = pytest.mark.needs_spark("4.0")
 @pytest.fixture(autouse=True)
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small tables are searched in tasks too."""
-    monkeypatch.setattr(staged_changes, "_FEW_ROWS", 0)
+    monkeypatch.setenv("QUACKLAKE_SPARK_DELETE_ROWS", "0")
 
 
 def numbers(count: int, start: int = 0) -> pa.Table:
@@ -87,6 +87,23 @@ def test_files_of_every_kind_lose_the_rows_that_match(
         assert left(site) == wanted
     all_agree(site, session, range(1, site.lake()._context.latest().id + 1))
     assert site.lake().verify(deep=True).findings == ()
+
+
+@pytest.mark.parametrize(("most", "tasks"), [(49, 1), (50, 0)])
+def test_a_setting_tells_how_many_rows_spark_itself_searches(
+    most: int, tasks: int, make_site: MakeSite, session: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site, calls, real = make_site("sqlite", 0), [], staged_changes.each_part
+    site.lake().create_table("t", numbers(50))
+
+    def counted(*given: Any) -> Any:
+        calls.append(given)
+        return real(*given)
+
+    monkeypatch.setattr(staged_changes, "each_part", counted)
+    with site.another_lake(spark_delete_rows=most) as lake:
+        assert quacklake.spark(lake, session).delete("t", "id % 2 = 0").rows_deleted == 25
+    assert (len(calls), left(site)) == (tasks, list(range(1, 50, 2)))
 
 
 def test_a_filter_may_be_one_of_arrow(make_site: MakeSite, session: SparkSession) -> None:

@@ -190,6 +190,13 @@ class Config:
         0,
         10_000_000,
     )
+    spark_delete_rows: int = _number(
+        "Spark itself searches a table with up to this many rows for those to delete; in a larger one DuckDB does, in"
+        " tasks of Python, which takes longer to start",
+        1_000_000,
+        0,
+        1_000_000_000_000,
+    )
     plan_max_files: int = _number("Most files that one scan may read", 1_000_000, 1, 1_000_000_000)
     plan_cache_bytes: int = _setting(
         "size",

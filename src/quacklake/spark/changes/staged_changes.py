@@ -188,7 +188,6 @@ def _counts(places: pa.Table, key: str) -> dict[int, Counts]:
     return {id_: Counts(some, every - some) for id_, some, every in rows}
 
 
-_FEW_ROWS = 1_000_000  # the most rows that Spark itself searches before Python has started on the executors
 _LARGEST_FILE = 1 << 30  # Spark divides larger files among tasks
 _MARKS = (KIND, FILE_ID, VERSION, POSITION, ROW_ID)
 _FILES_HERE = 32  # the most delete files that the driver writes itself; for so few, starting a Spark job takes longer
@@ -251,7 +250,7 @@ class Changes:
             not pending.touched
             and not pending.files
             and self.context.option("update_mode", self.table) != "copy_on_write"
-            and (counts.null_count or (pc.sum(counts).as_py() or 0) > _FEW_ROWS)
+            and (counts.null_count or (pc.sum(counts).as_py() or 0) > self.context.config.spark_delete_rows)
             and (pc.max(sizes).as_py() or 0) <= _LARGEST_FILE
         )
 

@@ -61,7 +61,7 @@ class DeleteTask:
     def __call__(self) -> list[DeletedRows] | InputError:
         """Return what was found in each file with such rows, or the error of a filter that fails."""
         try:
-            with closing(DuckDBEngine(self.store, threads=1)) as engine:
+            with closing(DuckDBEngine(self.store, threads=1, reuse=not self.encrypted)) as engine:
                 found = positions_by_file(self._matching(engine))
         except InputError as error:  # running the task again would not help
             return error

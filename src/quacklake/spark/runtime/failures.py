@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from typing import TypeVar
+from zipimport import zipimporter
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException, PySparkException, PythonException
@@ -153,7 +156,21 @@ def each_own_group(frame: DataFrame, key: str, work: Mapping[int, Callable[[pa.T
 
 
 def _answer(found: object) -> pa.RecordBatch:
+    """Return the result of a task as its only row."""
+    forget_importers(os.environ.get("PYTHONPATH", ""))
     return pa.record_batch({"answer": pa.array([pickle.dumps(found)], pa.binary())})
+
+
+def forget_importers(path: str) -> None:
+    """Remove the importers of archives on a ``PYTHONPATH`` from Python's cache, which makes them again when needed.
+
+    A process that runs tasks renews all importers before each task. Older versions of Python then read the directory of
+    an archive once for every package that came from it: of Spark's own archives, which do not change while it runs.
+    """
+    archives = {os.path.abspath(each) for each in path.split(os.pathsep) if each}  # noqa: PTH100 - links stay
+    for place, finder in list(sys.path_importer_cache.items()):
+        if isinstance(finder, zipimporter) and finder.archive in archives:
+            sys.path_importer_cache.pop(place, None)
 
 
 def _gathered(answers: DataFrame) -> list[T]:

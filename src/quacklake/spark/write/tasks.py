@@ -79,7 +79,7 @@ class WriteTask:
         if not begin:
             return TaskRows(self.table)
         few = sum(each.num_rows for each in begin) <= self.limit
-        engine = DuckDBEngine(self.store, threads=1)
+        engine = DuckDBEngine(self.store, threads=1, reuse=not self.encrypted)
         with closing(engine), engine.connection() as connection:
             reader = pa.RecordBatchReader.from_batches(begin[0].schema, chain(begin, rows))
             with duckdb_writing():
