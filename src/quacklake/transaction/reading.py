@@ -190,7 +190,7 @@ class Reading:
                 max_files=max_files,
                 windows=windows,
                 remains=revived is not None,
-                known=None if self._plans is None else self._plans.rows,
+                known=None if self._plans is None or revived is not None else self._plans.rows,
             )
             pending = self._pending.get(table.id) if revived is None else None
             if pending is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -74,6 +75,28 @@ def test_files_share_calls_when_there_are_many(monkeypatch: pytest.MonkeyPatch, 
     before = lake.table("t").deletions(7, 10).to_arrow().num_rows
     assert _sql(lake, plan).count("get_bit") == 2  # one of our files, one of those from elsewhere
     assert before == 3 + 12 + 97 + 2
+
+
+def test_calls_of_files_of_one_shape_meet_in_one_join(lake: quacklake.Lake) -> None:
+    sql = _sql(lake, lake.table("t").changes(7, 9).plan())
+    assert sql.count("get_bit") == 2  # two large files; the third and the small one are read whole
+    assert sql.count("read_parquet") == 3
+    assert sql.count(" JOIN (SELECT (f.place") == 1
+
+
+def test_inlined_rows_are_handed_over_once(tmp_path: Path) -> None:
+    with quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=tmp_path / "data") as lake:
+        table = lake.create_table("t", {"id": pa.int64(), "v": pa.int64()})
+        table.append(_rows(0, 5))
+        table.update({"v": -1}, "id IN (1, 3)")
+        plan = table.changes(3, 3).plan()
+        builder = feed.FeedBuilder(plan, lake._context.engine.store, "ql", lambda *_: {}, lambda _: set(), {})
+        sql = builder.build(inserts=True, deletes=True)
+        assert len(sql.tables) == len({name for name, _ in sql.tables}) == 2  # what came, and what went
+        assert sum("_rows AS FROM" in statement for statement in sql.setup) == 2
+        found = [(row["change_type"], row["id"], row["v"]) for row in table.changes(3, 3).to_arrow().to_pylist()]
+    updated = [("update_postimage", id_, -1) for id_ in (1, 3)] + [("update_preimage", id_, id_) for id_ in (1, 3)]
+    assert sorted(found) == updated
 
 
 def test_a_position_behind_the_end_of_a_file_makes_it_read_whole(lake: quacklake.Lake) -> None:

@@ -6,7 +6,7 @@ the rows that both went and came in one snapshot, which are updates. Both hold k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -51,9 +51,8 @@ _CALLS = 32
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """Files of one shape that are read by one call; ``blocks`` are those of any of them, None for all."""
+    """Files of a branch that are read by one call; ``blocks`` are those of any of them, None for all."""
 
-    branch: Branch
     indexes: list[int]
     blocks: set[int] | None = None
 
@@ -75,16 +74,18 @@ def picked_sql(
 
     DuckDB passes over what a filter on ``file_row_number`` rules out: row groups are not read, and vectors not decoded.
     It has one filter for all files of a call, so that a large file of which little is wanted gets a call of its own.
+    The calls of a branch meet in one join, as each join takes time to bind and to build.
     """
     refuse_names(plan, columns, {"_ql_row_id", "_ql_snapshot"})
     tables: list[tuple[str, pa.Table]] = []
     parts = []
-    for number, call in enumerate(_calls(plan, blocks, branches(plan, shapes))):
-        files = plan.files.take(pa.array(call.indexes, pa.int64()))
+    for number, branch in enumerate(branches(plan, shapes)):
+        calls = _calls(plan, blocks, branch)
+        files = plan.files.take(pa.array([index for call in calls for index in call.indexes], pa.int64()))
         name, facts = f"{prefix}_files{number}", files.select(["data_file_id", "row_id_start", "begin_snapshot"])
-        # keys of the files' places in the call: the id of a data file would have to be looked up for every row
+        # keys of the files' places in the branch: the id of a data file would have to be looked up for every row
         facts = facts.append_column("place", pa.array(range(files.num_rows), pa.int64()))
-        parts.append(_call_query(plan, call, files, columns, _placed(picks, facts, name, tables), reads))
+        parts.append(_branch_query(plan, branch, calls, files, columns, _placed(picks, facts, name, tables), reads))
     return ScanSql(" UNION ALL ".join(parts), tuple(tables), ())
 
 
@@ -100,47 +101,68 @@ def _placed(picks: str, facts: pa.Table, name: str, tables: list[tuple[str, pa.T
     )
 
 
-def _calls(plan: ScanPlan, blocks: Blocks, branches: Sequence[Branch]) -> Iterator[_Call]:
+def _calls(plan: ScanPlan, blocks: Blocks, branch: Branch) -> list[_Call]:
     ids, counts = (plan.files.column(name).to_pylist() for name in ("data_file_id", "record_count"))
-    for branch in branches:
-        whole: list[int] = []
-        sparse: dict[tuple[int, ...], list[int]] = {}
-        for index in branch.indexes:
-            wanted, total = blocks[ids[index]], (counts[index] >> BLOCK_SHIFT) + 1
-            # only reading shows that a position is behind the end of a file
-            if total > _GROUP and 2 * len(wanted) <= total and wanted[-1] < total:
-                sparse.setdefault(tuple(sorted({block // _GROUP for block in wanted})), []).append(index)
-            else:
-                whole.append(index)
-        if whole:
-            yield _Call(branch, whole)
-        alike = [sparse[groups] for groups in sorted(sparse)]
-        size = max(-(-len(alike) // _CALLS), 1)
-        for start in range(0, len(alike), size):
-            some = [index for indexes in alike[start : start + size] for index in indexes]
-            yield _Call(branch, some, {block for index in some for block in blocks[ids[index]]})
+    whole: list[int] = []
+    sparse: dict[tuple[int, ...], list[int]] = {}
+    for index in branch.indexes:
+        wanted, total = blocks[ids[index]], (counts[index] >> BLOCK_SHIFT) + 1
+        # only reading shows that a position is behind the end of a file
+        if total > _GROUP and 2 * len(wanted) <= total and wanted[-1] < total:
+            sparse.setdefault(tuple(sorted({block // _GROUP for block in wanted})), []).append(index)
+        else:
+            whole.append(index)
+    calls = [_Call(whole)] if whole else []
+    alike = [sparse[groups] for groups in sorted(sparse)]
+    size = max(-(-len(alike) // _CALLS), 1)
+    for start in range(0, len(alike), size):
+        some = [index for indexes in alike[start : start + size] for index in indexes]
+        calls.append(_Call(some, {block for index in some for block in blocks[ids[index]]}))
+    return calls
 
 
-def _call_query(
-    plan: ScanPlan, call: _Call, files: pa.Table, columns: Sequence[Column], picks: str, reads: Reads
+def _branch_query(
+    plan: ScanPlan,
+    branch: Branch,
+    calls: Sequence[_Call],
+    files: pa.Table,
+    columns: Sequence[Column],
+    picks: str,
+    reads: Reads,
 ) -> str:
-    paths = files.column("path").to_pylist()
+    """Return the query of picked rows of a branch; ``files`` are those of its calls, in their order."""
     row_id, born = "k.row_id", "k.born"
-    if call.branch.mapping is None:
-        fields, select = own_columns(call.branch, columns)
+    if branch.mapping is None:
+        fields, select = own_columns(branch, columns)
         fields.append(Field(FIELD_ROW_ID, "_ql_stored_row_id", "BIGINT"))
         fields.append(Field(FIELD_SNAPSHOT_ID, "_ql_snapshot_id", "BIGINT"))
         row_id, born = f"coalesce(p._ql_stored_row_id, {row_id})", f"coalesce(p._ql_snapshot_id, {born})"
     else:
-        fields, select = mapped_columns(plan.mapping(call.branch.mapping), columns, reads.store.urls(paths))
+        urls = reads.store.urls(files.column("path").to_pylist())
+        fields, select = mapped_columns(plan.mapping(branch.mapping), columns, urls)
     select += [f"{row_id} AS _ql_row_id", "k.snapshot_id AS _ql_snapshot"]
-    keys = files.column("encryption_key").to_pylist()
-    source = reads.source(paths, keys, fields, pc.sum(files.column("record_count")).as_py())
-    query = (
-        f"SELECT {', '.join(select)} FROM {source} p JOIN {picks} k"
-        f" ON k.key = (p.file_index::BIGINT << {SHIFT}) | p.file_row_number WHERE k.snapshot_id > {born}"
+    return (
+        f"(SELECT {', '.join(select)} FROM {_called(calls, files, fields, reads)} p JOIN {picks} k"
+        f" ON k.key = (p.file_index::BIGINT << {SHIFT}) | p.file_row_number WHERE k.snapshot_id > {born})"
     )
-    return f"({query}{'' if call.blocks is None else _within(call.blocks)})"
+
+
+def _called(calls: Sequence[_Call], files: pa.Table, fields: Sequence[Field], reads: Reads) -> str:
+    """Return the rows of some calls as one FROM item, whose ``file_index`` counts through all of their files."""
+    names = ", ".join(f"p.{field.name}" for field in fields)
+    parts = []
+    first = 0
+    for call in calls:
+        some = files.slice(first, len(call.indexes))
+        paths, keys = (some.column(name).to_pylist() for name in ("path", "encryption_key"))
+        source = reads.source(paths, keys, fields, pc.sum(some.column("record_count")).as_py())
+        if len(calls) == 1 and call.blocks is None:
+            return source
+        index = f"p.file_index::BIGINT + {first:d} AS file_index"
+        within = "" if call.blocks is None else f" WHERE {_within(call.blocks)}"
+        parts.append(f"SELECT {names}, {index}, p.file_row_number FROM {source} p{within}")
+        first += len(call.indexes)
+    return f"({' UNION ALL '.join(parts)})"
 
 
 def _within(blocks: set[int]) -> str:
@@ -150,7 +172,7 @@ def _within(blocks: set[int]) -> str:
     # stays within the bits even for a file with too many rows, which the join leaves out
     bit = f"get_bit('{bits}'::BIT, ((p.file_row_number >> {BLOCK_SHIFT}) & {size - 1:d})::INTEGER)"
     low, high = min(blocks) << BLOCK_SHIFT, (max(blocks) + 1) << BLOCK_SHIFT
-    return f" AND p.file_row_number >= {low:d} AND p.file_row_number < {high:d} AND {bit} = 1"
+    return f"p.file_row_number >= {low:d} AND p.file_row_number < {high:d} AND {bit} = 1"
 
 
 _KEY = f"(q._ql_file_id << {SHIFT}) | q._ql_position"
@@ -235,6 +257,8 @@ class FeedBuilder:
     tables: list[tuple[str, pa.Table]] = field(default_factory=list)
     setup: list[str] = field(default_factory=list)
     scans: int = 0
+    inlined: dict[int, str] = field(default_factory=dict)
+    """The prefixes of scans of inlined rows by the identity of their table, which the plan keeps."""
     reads: Reads = field(init=False)
 
     def __post_init__(self) -> None:
@@ -363,8 +387,13 @@ class FeedBuilder:
         """Return rows with their dates; what the scan needs first is noted."""
         plan = replace(self.plan.rows, files=files, inlined=inlined)
         shapes, dates = self.shapes(plan, columns), {"snapshot_id": _DATE}
-        prefix = self._next()
+        known = None if inlined is None else self.inlined.get(id(inlined))
+        prefix = known or self._next()
         sql = scan_sql(plan, self.store, prefix, columns, rows=True, virtual=dates, shapes=shapes, reads=self.reads)
+        if known is not None:  # DuckDB has these rows already, with all of their columns
+            return query(sql.query)
+        if inlined is not None:
+            self.inlined[id(inlined)] = prefix
         return query(self._noted(sql))
 
     def _picked(self, files: pa.Table, columns: Sequence[Column]) -> str:
