@@ -115,6 +115,7 @@ def session(
     """
     from quacklake.duckdb_versions import connect
     from quacklake.sql.attached import Attachments
+    from quacklake.sql.planners import Planners
     from quacklake.sql.session import Session
 
     config: dict[str, Any] = {
@@ -143,4 +144,5 @@ def session(
         made.execute(f"SET GLOBAL disabled_optimizers = '{_NOT_PLANNED}'")
         return made
 
-    return Session(Attachments(database({}), planner), python_frames=python_frames and safety is None, guard=guard)
+    planners = Planners(planner, config, reuse=safety is None)
+    return Session(Attachments(database({}), planners), python_frames=python_frames and safety is None, guard=guard)
