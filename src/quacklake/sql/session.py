@@ -457,7 +457,7 @@ class Session:
         return listing.function(self, names, arguments) if found is None else found
 
     def planner(self, *, plain: bool = False) -> duckdb.DuckDBPyConnection:
-        """Return a connection to a database without rows: to bind statements and never run them, or ``plain`` queries."""
+        """Return a connection to a database without rows: it binds statements, or ``plain`` queries, and runs none."""
         database = self.attachments.plain_planner() if plain and not self._said else self.attachments.planner
         if self._planner is None:
             self._planner = database.cursor()
