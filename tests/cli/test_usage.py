@@ -104,7 +104,11 @@ def test_every_command_has_help(run: Run, path: tuple[str, ...]) -> None:
             "sqlalchemy sqlglot prompt_toolkit pandas.core numpy.core numpy._core pyarrow.compute pyarrow._fs asyncio"
             " quacklake.catalog quacklake.storage.store quacklake.format.stats quacklake.scan.plan",
         ),
-        ("sql|SELECT * FROM people", "sqlglot prompt_toolkit pandas.core"),
+        (
+            "sql|SELECT * FROM people",
+            "sqlglot prompt_toolkit pandas.core quacklake.lake.lake quacklake.maintenance quacklake.operations.dml"
+            " quacklake.tenancy.tenancy quacklake.catalog.expiring",
+        ),
         ("tables", "sqlglot prompt_toolkit pandas.core numpy.core numpy._core"),
     ],
 )

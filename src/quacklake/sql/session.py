@@ -140,7 +140,7 @@ class Session:
         """Attach an open lake, a past snapshot or an open transaction under a name. The caller closes it."""
         self.add(attached_as(alias, lake))
 
-    def attach_late(self, opened: Callable[[], HasHandle], alias: str = "lake") -> None:
+    def attach_late(self, opened: Callable[[], Handle | HasHandle], alias: str = "lake") -> None:
         """Attach a lake that ``opened`` opens when a statement first uses it. The caller closes it."""
 
         def open_now() -> Attached:

@@ -76,7 +76,7 @@ def session_of(handle: Handle) -> Session:
     return made
 
 
-def late_session(opened: Callable[[], HasHandle] | None, config: Config) -> Session:
+def late_session(opened: Callable[[], Handle | HasHandle] | None, config: Config) -> Session:
     """Return a session whose lake, if any, is opened when a statement first uses it. The caller closes the lake."""
     made = _configured(config)
     if opened is None:
