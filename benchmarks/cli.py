@@ -66,10 +66,10 @@ def run(bench: Bench, result: Result) -> None:
     result.details.append(Detail("whole processes: milliseconds, the best", ("process", "cpu", "wall"), rows))
     result.notes.append(f'The best of {rounds} rounds; the peer is `python {_DUCKDB[0]} "{_DUCKDB[1]}"`.')
     result.notes.append(
-        "Of `select * from t`, SQLAlchemy takes about a quarter to load, our own modules a fifth, Arrow without numpy a"
-        " sixth, and DuckDB an eighth; the rest is two databases of DuckDB, one of which decodes the row that is still"
-        " inlined, the statements and the table that is drawn. A query that names a source of messages, whose reader"
-        " needs numpy, starts again with it."
+        "Most of `select * from t` is loading: of that, our own modules take a third, SQLAlchemy a quarter, Arrow and"
+        " DuckDB a tenth each. Then there are two databases of DuckDB, one of which decodes the row that is still inlined,"
+        " the statements, and the table that is drawn. A query that names a source of messages, whose reader needs"
+        " numpy, starts again with it."
     )
     first_queries(bench, result)
 
