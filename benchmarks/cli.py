@@ -67,7 +67,7 @@ def run(bench: Bench, result: Result) -> None:
     result.notes.append(f'The best of {rounds} rounds; the peer is `python {_DUCKDB[0]} "{_DUCKDB[1]}"`.')
     result.notes.append(
         "Most of `select * from t` is loading: of that, our own modules take a third, SQLAlchemy a quarter, Arrow and"
-        " DuckDB a tenth each. Then there are two databases of DuckDB, one of which decodes the row that is still inlined,"
+        " DuckDB a tenth each. Two databases of DuckDB follow, one of which decodes the row that is still inlined,"
         " the statements, and the table that is drawn. A query that names a source of messages, whose reader needs"
         " numpy, starts again with it."
     )

@@ -55,7 +55,11 @@ def sql(
             return context.view(lakes.enter_context(context.open(write=at is None)), at)
 
         def handle() -> Lake | LakeAt | LakeHandle:
-            return lakes.enter_context(context.open_for_sql(write=True)) if at is None else view()
+            if at is not None:
+                return view()
+            opened = context.open_for_sql(write=True)
+            lakes.callback(opened.close)
+            return opened
 
         if text is not None:
             late = late_session(handle if context.config.url else None, context.config)
