@@ -139,7 +139,7 @@ _OF_TABLES = re.compile(r"\s*(?:select\b(?:(?!\bfrom\b)[^;\"])*)?\bfrom\b[^;\"(]
 _STARTED_AGAIN = "QUACKLAKE_STARTED_AGAIN"
 """The variable with which a command starts again."""
 _PRODUCTS = ("quacklake.connectors", "quacklake.pipelines")
-"""What a query loads for a name that means a source of messages. Its readers need numpy."""
+"""Packages that a query loads for a name that means a source of messages, whose reader needs numpy."""
 
 
 def unneeded(words: Sequence[str]) -> frozenset[str]:
