@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from quacklake import telemetry
 from quacklake.cli.output import Output
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     import typer
 
     from quacklake.lake.lake import Lake, LakeAt
+    from quacklake.operations.handles import LakeHandle
+
+T = TypeVar("T")
 
 NO_LAKE = "pass --lake sqlite:///lake.db, set QUACKLAKE_URL, or run `quacklake init`"
 """The hint when no lake is named."""
@@ -95,12 +99,27 @@ class Context:
                 ) from None
             return self._connect(str(folder), write, create, settings)
 
+    def open_for_sql(self, *, write: bool = False) -> Lake | LakeHandle:
+        """Open the lake of the settings for statements: without the methods of a lake, which take long to load."""
+        if self.config.url is None:
+            raise ConfigError("no lake was given", hint=NO_LAKE)
+        if self.options.lake is not None and self.options.lake.startswith(("http://", "https://")):
+            return self.open(write=write)
+        from quacklake.tenancy.opening import open_lake
+
+        return self._opened(open_lake, self.options.data_path, write, False, {})
+
     def _connect(self, data_path: str | None, write: bool, create: bool, settings: dict[str, Any]) -> Lake:
         from quacklake.lake.connect import connect
 
+        return self._opened(connect, data_path, write, create, settings)
+
+    def _opened(
+        self, opening: Callable[..., T], data_path: str | None, write: bool, create: bool, settings: dict[str, Any]
+    ) -> T:
         try:
             with telemetry.timed("lake.open", self.config.url):
-                return connect(
+                return opening(
                     self.options.lake,
                     data_path,
                     catalog=self.options.catalog,

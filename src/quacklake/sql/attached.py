@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from quacklake.format.objects import TableInfo, ViewInfo
     from quacklake.operations.context import LakeContext
     from quacklake.operations.handles import Handle, HasHandle, LakeHandle
+    from quacklake.sql.planners import Planners
     from quacklake.transaction import Transaction
 
 
@@ -85,11 +86,11 @@ class Attachments:
 
     In that database each lake is an empty database of its name, so that ``USE`` and DuckDB's name resolution work.
     ``planner`` is a second database, in which statements are bound and listings are built. It holds the tables of the
-    lakes by name, without rows. It is made by the first statement that needs it, as that takes ten milliseconds.
+    lakes by name, without rows. The first statement that needs it takes it from ``planners``.
     """
 
     root: duckdb.DuckDBPyConnection
-    make_planner: Callable[[], duckdb.DuckDBPyConnection]
+    planners: Planners
     attached: dict[str, Attached] = field(default_factory=dict)
     """The lakes that are open."""
     late: dict[str, Callable[[], Attached]] = field(default_factory=dict)
@@ -111,6 +112,10 @@ class Attachments:
     copies: dict[str, Any] = field(default_factory=dict)
     """The states from which the planner's copies of the lakes were made."""
     _planner: duckdb.DuckDBPyConnection | None = None
+    _is_clean: bool = True
+    """True while nothing but plain queries has been explained in the planner."""
+    _knows_lakes: bool = False
+    """True when the planner has the lakes by name, and its settings are locked where they are to be."""
     _names: dict[str, str] = field(default_factory=dict)
     """The names of all lakes, as they were written."""
     _locks: tuple[str, ...] = ()
@@ -121,14 +126,37 @@ class Attachments:
     def planner(self) -> duckdb.DuckDBPyConnection:
         """The database without rows. Raises ``ClosedError`` after ``close``."""
         with self.lock:
-            if self._closed:
-                raise ClosedError
-            if self._planner is None:
-                made = self.make_planner()
-                for statement in (*map(_attach, self._names.values()), *self._locks):
-                    made.execute(statement)
-                self._planner = made
-            return self._planner
+            self._is_clean = False
+            found = self._taken()
+            if not self._knows_lakes:
+                try:
+                    for statement in (*map(_attach, self._names.values()), *self._locks):
+                        found.execute(statement)
+                except BaseException:
+                    self._planner = None
+                    found.close()
+                    raise
+                self._knows_lakes = True
+            return found
+
+    def plain_planner(self) -> duckdb.DuckDBPyConnection:
+        """Return the database without rows for a cursor that explains plain queries, and leaves nothing behind.
+
+        It need not know the lakes, and another session may get it later. Raises ``ClosedError`` after ``close``.
+        """
+        with self.lock:
+            return self._taken() if self.planners.reuse else self.planner
+
+    def _taken(self) -> duckdb.DuckDBPyConnection:
+        if self._closed:
+            raise ClosedError
+        if self._planner is None:
+            self._planner = self.planners.take()
+        return self._planner
+
+    def keep_planner(self) -> None:
+        """Leave the planner to no other session: something has gone wrong in it."""
+        self._is_clean = False
 
     def lock_settings(self, statements: Sequence[str]) -> None:
         """Run statements that lock the settings of a database in both, in the planner as soon as it is made."""
@@ -157,7 +185,7 @@ class Attachments:
             self.apply(attached, name)
 
     def _run(self, *statements: str) -> None:
-        for connection in (self.root, self._planner):
+        for connection in (self.root, self._planner if self._knows_lakes else None):
             if connection is not None:
                 for statement in statements:
                     connection.execute(statement)
@@ -259,8 +287,9 @@ class Attachments:
         self.late.clear()
         with self.lock:
             self._closed = True
-            if self._planner is not None:
-                self._planner.close()
+            planner, self._planner = self._planner, None
+        if planner is not None:  # other connections may still use theirs
+            self.planners.give_back(planner, clean=self._is_clean and not self.cursors)
         self.root.close()
 
 

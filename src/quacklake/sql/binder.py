@@ -18,6 +18,7 @@ from quacklake.sql import tree
 from quacklake.sql.attached import SYSTEM, Attached, Target, missing
 from quacklake.sql.guard import Size
 from quacklake.sql.in_place import Mention, settle_names, titles, with_names
+from quacklake.sql.planners import is_plain
 from quacklake.sql.scans import (
     Bound,
     Scan,
@@ -174,17 +175,20 @@ class Binder:
             return
         if not (self._steady and is_steady(parsed)):
             return
+        plain = len(self.made) == len(self.scans) and is_plain(parsed, {scan.name for scan in self.scans})
         try:
-            planner = self._planned()
-            found = scan_filters(planner, bound.sql, bound.values)
-        except duckdb.Error:
-            return  # the query names an object that only the other connection knows
+            found = scan_filters(self._planned(plain=plain), bound.sql, bound.values)
+        except BaseException as error:
+            self.session.attachments.keep_planner()
+            if isinstance(error, duckdb.Error):
+                return  # the query names an object that only the other connection knows
+            raise
         for scan in self.scans:
             scan.predicate = filters_of(found.get(scan.name), scan.table.schema)
 
-    def _planned(self) -> duckdb.DuckDBPyConnection:
+    def _planned(self, *, plain: bool = False) -> duckdb.DuckDBPyConnection:
         """Return a connection that has all objects of the query, without rows."""
-        planner = self.session.planner()
+        planner = self.session.planner(plain=plain)
         for make in self.made:
             make(planner, True)
         return planner

@@ -140,7 +140,7 @@ class Session:
         """Attach an open lake, a past snapshot or an open transaction under a name. The caller closes it."""
         self.add(attached_as(alias, lake))
 
-    def attach_late(self, opened: Callable[[], HasHandle], alias: str = "lake") -> None:
+    def attach_late(self, opened: Callable[[], Handle | HasHandle], alias: str = "lake") -> None:
         """Attach a lake that ``opened`` opens when a statement first uses it. The caller closes it."""
 
         def open_now() -> Attached:
@@ -273,10 +273,9 @@ class Session:
 
     def _stop(self, thread: int) -> None:
         """Interrupt the work of a thread for this session, on whichever connection DuckDB does it."""
-        for connection in (self.connection, self._planner):
-            if connection is not None:
-                with suppress(duckdb.Error):  # closed in the meantime
-                    connection.interrupt()
+        for connection in filter(None, (self.connection, self._planner)):
+            with suppress(duckdb.Error):  # closed in the meantime
+                connection.interrupt()
         for attached in list(self.attachments.attached.values()):
             attached.context.engine.interrupt(thread)
 
@@ -457,10 +456,11 @@ class Session:
         found = lake_functions.relation(self, binder, names, arguments)
         return listing.function(self, names, arguments) if found is None else found
 
-    def planner(self) -> duckdb.DuckDBPyConnection:
-        """Return a connection to a database without rows, on which statements are bound but never run."""
+    def planner(self, *, plain: bool = False) -> duckdb.DuckDBPyConnection:
+        """Return a connection to a database without rows: it binds statements, or ``plain`` queries, and runs none."""
+        database = self.attachments.plain_planner() if plain and not self._said else self.attachments.planner
         if self._planner is None:
-            self._planner = self.attachments.planner.cursor()
+            self._planner = database.cursor()
             for statement in self._said:
                 _repeat(self._planner, statement)
         return self._planner
@@ -473,7 +473,7 @@ class Session:
                 with attached.context.engine.connection() as connection:
                     _repeat(connection, statement)
         if self._planner is not None:
-            _repeat(self._planner, statement)
+            _repeat(self.planner(), statement)
 
     # -- errors --------------------------------------------------------------------------------------------------------
 

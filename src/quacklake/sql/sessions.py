@@ -76,7 +76,7 @@ def session_of(handle: Handle) -> Session:
     return made
 
 
-def late_session(opened: Callable[[], HasHandle] | None, config: Config) -> Session:
+def late_session(opened: Callable[[], Handle | HasHandle] | None, config: Config) -> Session:
     """Return a session whose lake, if any, is opened when a statement first uses it. The caller closes the lake."""
     made = _configured(config)
     if opened is None:
@@ -115,6 +115,7 @@ def session(
     """
     from quacklake.duckdb_versions import connect
     from quacklake.sql.attached import Attachments
+    from quacklake.sql.planners import Planners
     from quacklake.sql.session import Session
 
     config: dict[str, Any] = {
@@ -143,4 +144,5 @@ def session(
         made.execute(f"SET GLOBAL disabled_optimizers = '{_NOT_PLANNED}'")
         return made
 
-    return Session(Attachments(database({}), planner), python_frames=python_frames and safety is None, guard=guard)
+    planners = Planners(planner, config, reuse=safety is None)
+    return Session(Attachments(database({}), planners), python_frames=python_frames and safety is None, guard=guard)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from quacklake.catalog import Catalog, CatalogUrl, SharedFacts, no_such_catalog, open_catalog, parse_url
 from quacklake.config import Config, resolve
@@ -18,8 +18,10 @@ from quacklake.operations.handles import LakeHandle
 from quacklake.operations.stores import open_store, without_others
 from quacklake.scan.remembered import plans_of
 from quacklake.storage import Store
-from quacklake.tenancy.tenancy import Tenancy
 from quacklake.transaction import CommitGroup, TableCache
+
+if TYPE_CHECKING:
+    from quacklake.tenancy.tenancy import Tenancy
 
 T = TypeVar("T")
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,62}", re.ASCII)
@@ -149,12 +151,18 @@ def migrate_layout(look: Callable[[], T], url: CatalogUrl, config: Config) -> T 
     try:
         return look()
     except UnsupportedVersionError:
-        with closing(Tenancy(open_metadata(url, config, read_only=False, whole=True))) as whole:
+        with closing(_whole(url, config)) as whole:
             if whole.is_convertible():
                 whole.convert(None, None, folder_path)
             else:
                 whole.resume_conversion()
         return None
+
+
+def _whole(url: CatalogUrl, config: Config) -> Tenancy:
+    from quacklake.tenancy.tenancy import Tenancy
+
+    return Tenancy(open_metadata(url, config, read_only=False, whole=True))
 
 
 def folder_path(root: str, folder: str) -> str:
@@ -172,7 +180,7 @@ def _create_catalog(
     there = catalog.shared_facts is not None
     if create is False or (there and not create):
         raise no_such_catalog(catalog.tenant)
-    with closing(Tenancy(open_metadata(url, config, read_only=False, whole=True))) as whole:
+    with closing(_whole(url, config)) as whole:
         root = (catalog.shared_facts or create_lake(whole, url, config, data_path)).data_path
         whole.create(
             [catalog.tenant],

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from quacklake.lake.lake import Lake, LakeAt
+    from quacklake.operations.handles import LakeHandle
     from quacklake.progress import Progress
     from quacklake.sql.result import Result
     from quacklake.sql.session import Session
@@ -53,8 +54,15 @@ def sql(
         def view() -> Lake | LakeAt:
             return context.view(lakes.enter_context(context.open(write=at is None)), at)
 
+        def handle() -> Lake | LakeAt | LakeHandle:
+            if at is not None:
+                return view()
+            opened = context.open_for_sql(write=True)
+            lakes.callback(opened.close)
+            return opened
+
         if text is not None:
-            late = late_session(view if context.config.url else None, context.config)
+            late = late_session(handle if context.config.url else None, context.config)
             with closing(Statements(late)) as statements, _hint_at_missing_lake(context):
                 run_text(context, statements, text, count)
             return
