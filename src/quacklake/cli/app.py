@@ -47,9 +47,8 @@ _HELP_NAMES: Mapping[str, Any] = {"help_option_names": ["-h", "--help"]}
 def run(program: Program = QUACKLAKE) -> NoReturn:
     """Run a program. It exits without tearing down every module, which takes as long as a small command."""
     gc.set_threshold(_GARBAGE)
-    again = os.environ.pop(_STARTED_AGAIN, None) is not None
-    hidden = unneeded(sys.argv[1:]) - ({"numpy"} if again else set())
-    sys.meta_path.insert(0, _Without(hidden, starting_again=sys.argv[1:2] == ["sql"]))
+    hidden = unneeded(sys.argv[1:])
+    sys.meta_path.insert(0, _Without(hidden))
     if hidden:
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy would start threads, and nothing here needs them
     code = main(program=program)
@@ -133,13 +132,7 @@ _READERS = frozenset(
 )
 """Commands that read nothing but a lake."""
 _NO_TABLE = re.compile(r"\s*select\b(?!.*\b(?:from|table|pivot|unpivot|describe|show|summarize)\b)", re.I | re.S)
-"""A query that names no table."""
-_OF_TABLES = re.compile(r"\s*(?:select\b(?:(?!\bfrom\b)[^;\"])*)?\bfrom\b[^;\"(]*;?\s*", re.I)
-"""A query of tables, which calls nothing after FROM."""
-_STARTED_AGAIN = "QUACKLAKE_STARTED_AGAIN"
-"""The variable with which a command starts again."""
-_PRODUCTS = ("quacklake.connectors", "quacklake.pipelines")
-"""Packages that a query loads for a name that means a source of messages, whose reader needs numpy."""
+"""A query that names no table: a name in a statement may mean a source of messages, whose reader needs numpy."""
 
 
 def unneeded(words: Sequence[str]) -> frozenset[str]:
@@ -151,31 +144,17 @@ def unneeded(words: Sequence[str]) -> frozenset[str]:
         return frozenset()
     if not {"--help", "-h"}.isdisjoint(words):
         return frozenset({"pandas", "numpy", "attr"})  # rich would look for classes made with attrs
-    reads = words[:1] == ["sql"] and any(map(_only_reads, words[1:2]))
-    return frozenset({"pandas", "numpy"} if reads or not _READERS.isdisjoint(words[:1]) else {"pandas"})
-
-
-def _only_reads(sql: str) -> bool:
-    """Return True for a query that may run twice: the command starts again if a name means a source of messages."""
-    if _NO_TABLE.match(sql):
-        return True
-    return os.name == "posix" and "--" not in sql and "/*" not in sql and _OF_TABLES.fullmatch(sql) is not None
+    query = words[:1] == ["sql"] and any(map(_NO_TABLE.match, words[1:2]))
+    return frozenset({"pandas", "numpy"} if query or not _READERS.isdisjoint(words[:1]) else {"pandas"})
 
 
 class _Without:
-    """Hides packages from this process, unless it uses Spark, whose executors write files with Arrow and pandas.
+    """Hides packages from this process, unless it uses Spark, whose executors write files with Arrow and pandas."""
 
-    A query that turns out to need numpy starts again with it, before it has done anything.
-    """
-
-    def __init__(self, names: frozenset[str], *, starting_again: bool = False) -> None:
+    def __init__(self, names: frozenset[str]) -> None:
         self._names = names
-        self._starting_again = starting_again and "numpy" in names
 
     def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
-        if self._starting_again and fullname in _PRODUCTS:
-            # Arrow looks for numpy when it is loaded, and never again
-            os.execve(sys.executable, sys.orig_argv, {**os.environ, _STARTED_AGAIN: "1"})
         if fullname in self._names and "pyspark" not in sys.modules:
             raise ModuleNotFoundError(f"this command does not need {fullname}", name=fullname)
 
