@@ -66,7 +66,7 @@ def run(bench: Bench, result: Result) -> None:
     result.details.append(Detail("whole processes: milliseconds, the best", ("process", "cpu", "wall"), rows))
     result.notes.append(f'The best of {rounds} rounds; the peer is `python {_DUCKDB[0]} "{_DUCKDB[1]}"`.')
     result.notes.append(
-        "Most of `select * from t` is loading: our own modules, SQLAlchemy, Arrow with numpy, and DuckDB. numpy is there"
+        "Most of `select * from t` is loading: own modules, SQLAlchemy, Arrow with numpy, and DuckDB. numpy is there"
         " because a name in a statement may mean a source of messages. Two databases of DuckDB follow, one of which"
         " decodes the row that is still inlined, the statements, and the table that is drawn."
     )
