@@ -189,6 +189,36 @@ def test_a_thread_that_is_interrupted_while_it_leaves_lets_the_next_one_lead(mon
     assert (group._leader, group._waiting) == (None, [])
 
 
+@pytest.mark.parametrize("where", ["taken", "committed"])
+def test_those_whom_an_interrupted_leader_did_not_tell_find_their_rows_or_commit_them(
+    lake: Lake, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C may come after others were taken along and before the leader knows whom, or while it tells them."""
+    interrupts, take, settle = [KeyboardInterrupt], CommitGroup.take, commit._Lead._settle
+
+    def taken(self: CommitGroup, first: Place) -> list[Place]:
+        found = take(self, first)
+        if where == "taken" and interrupts:
+            raise interrupts.pop()
+        return found
+
+    def settled(self: commit._Lead, *how: object) -> None:
+        if where == "committed":
+            interrupts.clear()
+            raise KeyboardInterrupt
+        settle(self, *how)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(CommitGroup, "take", taken)
+    monkeypatch.setattr(commit._Lead, "_settle", settled)
+    t = lake.table("t")
+    with waiting(lake, [lambda number=number: t.append(rows(number)) for number in range(1, 4)]) as futures:
+        pass
+    errors = [future.exception(30) for future in futures]
+    assert [type(error) for error in errors] == [KeyboardInterrupt, type(None), type(None)]
+    assert ids(lake) == ([-1, 2, 3] if where == "taken" else [-1, 1, 2, 3])
+    assert not interrupts
+
+
 def test_who_is_settled_goes_on_before_the_one_that_led_has_left() -> None:
     """Else a thread that comes back first could lead the next commit, and those that are settled wait for it, too."""
     group = CommitGroup(10)

@@ -51,6 +51,7 @@ class CommitGroup:
         self._lock = threading.Lock()
         self._leader: Place | None = None
         self._waiting: list[Place] = []
+        self._led: list[Place] = []
 
     @contextmanager
     def turn(self, changes: ChangeSet) -> Iterator[Place]:
@@ -71,11 +72,18 @@ class CommitGroup:
                 raise
 
     def _leave(self, place: Place) -> None:
-        """Take a place out, and let the next one lead if this one did; to do it twice does no harm."""
+        """Take a place out, and let the next one lead if this one did; to do it twice does no harm.
+
+        Those that were taken along and not told how it ended, because Ctrl-C came between, find that out themselves.
+        """
         with self._lock:
             if place in self._waiting:
                 self._waiting.remove(place)
             if self._leader is place:
+                for other in self._led:
+                    if not (other is place or other.settled):
+                        other.settle(None, merged([each.changes for each in self._led]))
+                self._led = []
                 self._leader = self._waiting[0] if self._waiting else None
             if self._leader is not None:
                 self._leader.woken.set()
@@ -85,6 +93,7 @@ class CommitGroup:
         with self._lock:
             alike = [place for place in self._waiting if place is first or joins(first.changes, place.changes)]
             taken = sorted(alike, key=lambda place: place is not first)[: self.most]
+            self._led += taken
             self._waiting = [place for place in self._waiting if place not in taken]
         return taken
 
