@@ -158,9 +158,10 @@ def test_a_collector_that_is_dead_or_hangs_neither_fails_nor_slows_the_work(tmp_
     before = telemetry.snapshot().counters.get("lineage.dropped", 0)
     hanging = ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)  # accepts nothing: nobody serves
     try:
-        for url in (f"http://127.0.0.1:{hanging.server_address[1]}", "http://127.0.0.1:1"):
+        for name, port in (("hanging", hanging.server_address[1]), ("dead", 1)):
+            url = f"http://127.0.0.1:{port}"
             begun = time.monotonic()
-            place = tmp_path / str(len(url) + hash(url) % 7)
+            place = tmp_path / name
             place.mkdir()
             with connect(place, openlineage_url=url, openlineage_queue=2, openlineage_timeout="1 second") as lake:
                 table = lake.create_table("a", [{"id": 1}])

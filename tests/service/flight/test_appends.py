@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from typing import Any
 
 import pyarrow as pa
@@ -19,8 +20,8 @@ def batch(*values: int) -> pa.RecordBatch:
 
 
 @pytest.fixture
-def table(served: Served, request: pytest.FixtureRequest) -> str:
-    name = f"t{abs(hash(request.node.name)):x}"
+def table(served: Served) -> str:
+    name = f"t{uuid.uuid4().hex}"
     served.lake.create_table(name, SCHEMA)
     return name
 
