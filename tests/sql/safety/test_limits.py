@@ -149,3 +149,12 @@ def test_an_interrupt_reaches_the_engine_of_a_lake_only_for_its_thread(lake: qua
         with pytest.raises(duckdb.InterruptException):
             connection.execute(ENDLESS).fetchall()
         timer.join()
+
+
+def test_an_interrupt_is_a_cancellation_whatever_the_engine_of_a_lake_does(lake: quacklake.Lake) -> None:
+    engine = lake._context.engine
+    timer = threading.Timer(0.2, engine.interrupt, [threading.get_ident()])
+    with pytest.raises(CancelledError), engine.connection() as connection:
+        timer.start()
+        connection.execute(ENDLESS).fetchall()
+    timer.join()

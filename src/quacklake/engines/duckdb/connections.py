@@ -52,7 +52,7 @@ def translate(error: BaseException, doing: str) -> QuacklakeError | None:
     text = str(error).strip()
     first = text.splitlines()[0] if text else type(error).__name__
     if isinstance(error, duckdb.InterruptException):
-        return CancelledError("the operation was cancelled")
+        return _cancelled()
     if isinstance(
         error, duckdb.BinderException | duckdb.ParserException | duckdb.SyntaxException | duckdb.CatalogException
     ):
@@ -91,6 +91,10 @@ def translate(error: BaseException, doing: str) -> QuacklakeError | None:
     return None
 
 
+def _cancelled() -> CancelledError:
+    return CancelledError("the operation was cancelled")
+
+
 def message_of(error: UnicodeDecodeError) -> str:
     """Return what DuckDB said, of a value that it has cut in the middle of a character: ``unhex('é')``."""
     text = error.object.decode(errors="replace").strip()
@@ -111,6 +115,19 @@ def _translating(doing: str) -> Iterator[None]:
         raise (ours or error) from error
     except UnicodeDecodeError as error:
         raise ConstraintError(f"a value does not fit: {message_of(error)}") from error
+    except RuntimeError as error:
+        if interrupted(error):
+            raise KeyboardInterrupt from error
+        raise
+
+
+@contextmanager
+def stopping() -> Iterator[None]:
+    """Tell an interrupt and Ctrl-C as what they are, in whatever DuckDB does: between reads and writes, too."""
+    try:
+        yield
+    except duckdb.InterruptException as error:
+        raise _cancelled() from error
     except RuntimeError as error:
         if interrupted(error):
             raise KeyboardInterrupt from error

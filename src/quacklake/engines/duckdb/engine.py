@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from quacklake import forks, telemetry
 from quacklake.duckdb_versions import arrow_reader, arrow_table
 from quacklake.engines.duckdb.carrying import carried_column
-from quacklake.engines.duckdb.connections import lend_keys, reading, translate
+from quacklake.engines.duckdb.connections import lend_keys, reading, stopping, translate
 from quacklake.engines.duckdb.expressions import OrderMacro, check_expression, plain_expression
 from quacklake.engines.duckdb.feed import FeedBuilder, deleted_sql, to_blocks
 from quacklake.engines.duckdb.idle import idle, leave_database, open_database
@@ -107,13 +107,14 @@ class DuckDBEngine:
 
     @contextmanager
     def connection(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """Lend a connection for one piece of work."""
+        """Lend a connection for one piece of work; an interrupt of it leaves the block as ``CancelledError``."""
         thread = threading.get_ident()
         with self._lock:
             cursor = self._cursor()
             self._working.setdefault(thread, []).append(cursor)
         try:
-            yield cursor
+            with stopping():
+                yield cursor
         finally:
             with self._lock:
                 mine = self._working[thread]
