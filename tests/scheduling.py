@@ -34,7 +34,7 @@ FIRST = (
     "tests/tenants/",
     "tests/maintenance/",
 )
-LAST = ("tests/test_", "tests/format/")
+LAST = ("tests/format/",)
 
 
 def unit(nodeid: str) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 import re
 import shlex
 import subprocess
 import tomllib
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -65,6 +67,39 @@ def test_tests_of_slow_folders_are_sampled_unless_they_say_otherwise() -> None:
     taken = sum("marked" not in item.nodeid for item in found)
     assert abs(taken / 200 - sampling.FOLDERS["tests/spark/"]) < 0.15
     assert sum("marked" in item.nodeid for item in found) == 9
+
+
+@pytest.mark.usefixtures("short")
+@pytest.mark.parametrize("share", [0.05, 0.2, 0.3])
+def test_of_a_few_tests_alike_every_other_run_has_one_at_least(monkeypatch: pytest.MonkeyPatch, share: float) -> None:
+    config: Any = SimpleNamespace(args=["tests"], hook=SimpleNamespace(pytest_deselected=lambda items: None))
+    runs, seen = 400, Counter[str]()
+    for seed in range(runs):
+        monkeypatch.setattr(seeds, "SEED", seed)
+        found: list[Any] = [Item(f"tests/a.py::test_few[{number}]", share) for number in range(3)]
+        sampling.take(config, found)
+        assert len(found) <= 1
+        seen.update(item.nodeid for item in found)
+    assert abs(seen.total() / runs - max(0.5, 3 * share)) < 0.1
+    assert len(seen) == 3 and min(seen.values()) > runs / 10
+
+
+@pytest.mark.usefixtures("short")
+@pytest.mark.parametrize("folder", sampling.VARIANTS)
+def test_each_function_of_a_large_folder_runs_every_day_with_some_of_its_parameters(folder: str) -> None:
+    found: list[Any] = [Item(f"{folder}test_x.py::test_one_{number}", None) for number in range(9)]
+    found += [Item(f"{folder}test_x.py::test_only[x-{number}]", None) for number in range(1)]
+    found += [Item(f"{folder}test_x.py::test_three_{name}[{number}]", None) for name in "abc" for number in range(3)]
+    found += [Item(f"{folder}test_x.py::test_many[{number}]", None) for number in range(20)]
+    found += [Item(f"{folder}test_x.py::test_mixed[{number}]", 0.1 if number % 2 else None) for number in range(20)]
+    config: Any = SimpleNamespace(args=["tests"], hook=SimpleNamespace(pytest_deselected=lambda items: None))
+    sampling.take(config, found)
+    taken = Counter(item.nodeid.partition("::")[2].partition("[")[0] for item in found)
+    share = sampling.VARIANTS[folder]
+    assert [taken[f"test_one_{number}"] for number in range(9)] == [1] * 9
+    assert [taken[f"test_three_{name}"] for name in "abc"] == [math.ceil(3 * share)] * 3
+    assert (taken["test_only"], taken["test_many"]) == (1, math.ceil(20 * share))
+    assert taken["test_mixed"] == math.ceil(10 * share) + 1
 
 
 @pytest.mark.usefixtures("short")

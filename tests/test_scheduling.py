@@ -48,7 +48,8 @@ def test_long_units_start_first_and_quick_ones_last() -> None:
     ]
     backwards = order[::-1]
     assert sorted(backwards, key=rank) == order
-    assert rank("tests/test_project.py::test_a") == rank("tests/format/test_a.py::test_b")
+    # more than a thousand tests in one unit would keep one process busy at the end
+    assert rank("tests/test_project.py::test_a") < rank("tests/format/test_a.py::test_b")
 
 
 def test_a_unit_is_sent_to_one_process() -> None:

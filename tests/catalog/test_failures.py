@@ -29,7 +29,7 @@ from services import PostgresServer
 from tests.catalog.stock import Stock
 from tests.layout import inlined_rows, new_row
 
-pytestmark = pytest.mark.daily(0.7)
+pytestmark = pytest.mark.daily(0.5)
 
 NewUrl = Callable[[str], str]
 POSTGRES = "postgres"

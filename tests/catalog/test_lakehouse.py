@@ -57,7 +57,7 @@ def test_lakes_of_one_database_each_have_views_that_show_what_they_tell(
         assert stock.run(postgres_url, "SELECT count(*) FROM l.t", options=options) == [(30,)]
 
 
-@pytest.mark.parametrize("schema", [pytest.param(None, marks=pytest.mark.daily(0.3)), "own"])
+@pytest.mark.parametrize("schema", [pytest.param(None, marks=pytest.mark.daily(0.22)), "own"])
 def test_a_lake_that_goes_to_the_next_version_and_back_keeps_its_views(
     postgres_url: str, tmp_path: Path, schema: str | None
 ) -> None:

@@ -16,6 +16,8 @@ from tests.cli.conftest import Answer, Run
 from tests.duckdbs import needs_extensions
 from tests.layout import plain_only
 
+pytestmark = pytest.mark.daily(0.5)
+
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:

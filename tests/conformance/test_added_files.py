@@ -13,7 +13,7 @@ import quacklake
 from .clients import LakeSite
 from .conftest import MakeSite, kinds
 
-pytestmark = pytest.mark.daily(0.45)
+pytestmark = pytest.mark.daily(0.33)
 
 _COLUMNS = "id BIGINT, name VARCHAR, s STRUCT(a BIGINT, b VARCHAR), l INTEGER[], m MAP(VARCHAR, DOUBLE), part INTEGER"
 _FILE = (

@@ -17,7 +17,7 @@ from .scenarios import SCENARIOS
 from .steps import Append, Create, Delete, Stock, Together
 from .test_random_histories import TURNS, Turns, play
 
-pytestmark = pytest.mark.daily(0.4)
+pytestmark = pytest.mark.daily(0.3)
 
 KEY = ("main", "things")
 FED = ["inserts", "deletes", "updates", "merges", "replacements", "transactions", "maintenance"]

@@ -11,7 +11,7 @@ from .conftest import MakeSite
 from .history import History, compare, compare_ours
 from .steps import AddColumn, Append, Create, Delete, DropColumn, Maintain, Step, Stock, Update
 
-pytestmark = pytest.mark.daily(0.5)
+pytestmark = pytest.mark.daily(0.35)
 
 ROWS = "SELECT i::INTEGER AS id, 'name ' || i AS name FROM range({}, {}) r(i)"
 MORE = "SELECT i::INTEGER AS id, 'name ' || i AS name, i % 3 AS more FROM range({}, {}) r(i)"

@@ -15,7 +15,7 @@ from .clients import LakeSite
 from .conftest import MakeSite, kinds
 from .processes import StockProcess
 
-pytestmark = pytest.mark.daily(0.5)
+pytestmark = pytest.mark.daily(0.35)
 
 KINDS = kinds("sqlite", "postgres")
 Rows = list[dict[str, Any]]
@@ -296,8 +296,8 @@ def test_the_reference_implementation_can_commit_after_every_kind_of_commit_of_o
 @pytest.mark.xfail(reason="two SQLite libraries in one process do not see each other's locks on the write-ahead log")
 def test_both_clients_may_be_open_in_one_process(make_site: MakeSite) -> None:
     site = make_site("sqlite")
-    lake = site.lake()
-    table = lake.create_table("t", rows(0, 1))
+    site._lake = site.another_lake(busy_timeout_ms=1_000)
+    table = site._lake.create_table("t", rows(0, 1))
     connection = site._attach("l", "DATA_INLINING_ROW_LIMIT 10")
     try:
         for number in range(1, 7):

@@ -12,7 +12,7 @@ from .conftest import MakeSite, kinds
 from .history import DIRECTIONS, History, compare, compare_ours
 from .steps import Append, Create, Delete, Step, Stock, Update
 
-pytestmark = pytest.mark.daily(0.6)
+pytestmark = pytest.mark.daily(0.45)
 
 _STEPS: list[Step] = [
     Create("t", "id BIGINT, name VARCHAR, tags VARCHAR[]"),

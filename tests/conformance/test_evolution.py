@@ -15,7 +15,7 @@ from .conftest import MakeSite
 from .history import History
 from .scenarios import SCENARIOS
 
-pytestmark = pytest.mark.daily(0.6)
+pytestmark = pytest.mark.daily(0.45)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from .clients import LONG, plain_duckdb
 from .feeds import check_single_snapshots
 from .history import canonical, ours_at
 
-pytestmark = pytest.mark.daily(0.25)
+pytestmark = pytest.mark.daily(0.2)
 
 OLD = [lake for lake in LAKES if lake.version != "1.0"]
 

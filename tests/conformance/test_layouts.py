@@ -17,7 +17,7 @@ from .conftest import MakeSite, kinds
 from .history import History, compare
 from .steps import Append, Create, Delete, Stock, Update
 
-pytestmark = pytest.mark.daily(0.45)
+pytestmark = pytest.mark.daily(0.33)
 
 _LAYOUT = {
     "partition_info": "partition_id, table_id, begin_snapshot, end_snapshot",

@@ -101,7 +101,7 @@ def _play(lakes: dict[str, Lake], seed: str) -> None:
                 lake.migrate("1.0" if lake.version == "1.1" else "1.1")
 
 
-@pytest.mark.daily(0.5)
+@pytest.mark.daily(0.35)
 @pytest.mark.parametrize("shared", [False, True], ids=["plain", "shared"])
 @pytest.mark.parametrize("database", DATABASES)
 @pytest.mark.parametrize("sample", range(3 if LONG else 1))

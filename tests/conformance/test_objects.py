@@ -13,7 +13,7 @@ from quacklake.errors import AlreadyExistsError, CommitConflict
 from .clients import LakeSite
 from .conftest import MakeSite, kinds
 
-pytestmark = pytest.mark.daily(0.6)
+pytestmark = pytest.mark.daily(0.45)
 
 Step = tuple[str, Callable[[quacklake.Lake], Any]]
 

@@ -15,7 +15,7 @@ from quacklake.errors import ConstraintError
 from .clients import LakeSite, plain_duckdb
 from .conftest import LONG, MakeSite, kinds
 
-pytestmark = pytest.mark.daily(0.4)
+pytestmark = pytest.mark.daily(0.3)
 
 KINDS = kinds("sqlite", "duckdb", "postgres") if LONG else kinds("sqlite", "postgres")
 

@@ -12,7 +12,7 @@ from tests.lake.test_options import VALUES
 from .clients import LakeSite
 from .conftest import MakeSite, kinds
 
-pytestmark = pytest.mark.daily(0.6)
+pytestmark = pytest.mark.daily(0.45)
 
 DATABASES = kinds("sqlite", "duckdb", "postgres")
 

@@ -405,7 +405,7 @@ def play(
             site.close()
 
 
-@pytest.mark.daily(0.5)
+@pytest.mark.daily(0.35)
 @pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
 @settings(max_examples=1_000 if LONG else 10, **HISTORIES)
 @given(inlining=st.sampled_from([10, 10, 3, 0]), turns=TURNS, encrypted=st.sampled_from([False, False, False, True]))

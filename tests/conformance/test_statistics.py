@@ -13,7 +13,7 @@ from .scenarios import SCENARIOS, VALUES
 from .statistics import check_file_statistics, check_table_statistics, file_statistics
 from .steps import Append, Create, Step, Stock
 
-pytestmark = pytest.mark.daily(0.5)
+pytestmark = pytest.mark.daily(0.35)
 
 BOUNDED = [*SCENARIOS] if LONG else ["updates", "merges", "transactions", "evolution", "evolving", *VALUES]
 TWINS = (

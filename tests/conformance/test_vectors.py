@@ -10,7 +10,7 @@ from .feeds import check_single_snapshots, our_feed, stock_feed
 from .history import DIRECTIONS, History, compare
 from .steps import Append, Create, Delete, Step, Stock, Update
 
-pytestmark = pytest.mark.daily(0.6)
+pytestmark = pytest.mark.daily(0.45)
 
 
 def numbers(first: int, count: int) -> str:

@@ -9,7 +9,7 @@ from .conftest import MakeSite, kinds
 from .history import DIRECTIONS, History
 from .scenarios import SCENARIOS
 
-pytestmark = pytest.mark.daily(0.35)
+pytestmark = pytest.mark.daily(0.25)
 
 #: The last one counts the files of a scan in an order that is each client's own.
 NAMES = ("rowid", "snapshot_id", "filename", "file_row_number", "file_index")

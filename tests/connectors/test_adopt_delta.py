@@ -33,7 +33,7 @@ from tests.connectors.adoption import HandMade, check_stock, contents, field, so
 
 deltalake = pytest.importorskip("deltalake", reason="the package deltalake is not installed")
 
-pytestmark = pytest.mark.daily(0.5)
+pytestmark = pytest.mark.daily(0.35)
 
 
 def rows(first: int = 0, count: int = 10) -> pa.Table:
@@ -708,7 +708,7 @@ def test_two_who_follow_at_once_add_each_file_once(tmp_path: Path, lake: quackla
 # -- databases ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.daily(0.34)
+@pytest.mark.daily(0.25)
 @pytest.mark.parametrize("database", ["duckdb", "postgres", "mysql"])
 def test_every_database_remembers_what_is_followed(
     tmp_path: Path, place: Path, new_url: Callable[[str], str], database: str

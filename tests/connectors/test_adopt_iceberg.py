@@ -39,7 +39,7 @@ from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransfor
 from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType, TimestampType
 
-pytestmark = pytest.mark.daily(0.5)
+pytestmark = pytest.mark.daily(0.35)
 
 HISTORIES, STEPS = (30, 25) if seeds.LONG else (1, 10)
 

@@ -149,7 +149,7 @@ def test_a_checkpoint_is_written_once_and_each_writer_counts_for_itself(write: W
     assert staged(tmp_path) == []
 
 
-@pytest.mark.daily(0.5)
+@pytest.mark.daily(0.35)
 @pytest.mark.parametrize("table_type", ["copy_on_write", "merge_on_read"])
 def test_an_upsert_changes_rows_by_their_key(write: Write, tmp_path: Path, table_type: str) -> None:
     options = {"mode": "upsert", "record_key": "id", "precombine": "t", "table_type": table_type}
@@ -159,7 +159,7 @@ def test_an_upsert_changes_rows_by_their_key(write: Write, tmp_path: Path, table
     assert bool(list(tmp_path.glob("t/.*.log.*"))) == (table_type == "merge_on_read")
 
 
-@pytest.mark.daily(0.34)
+@pytest.mark.daily(0.25)
 def test_an_overwrite_leaves_the_rows_of_the_last_checkpoint(write: Write, tmp_path: Path) -> None:
     options = {"mode": "overwrite", "partition_by": "part"}
     write(step(0), step(1, (0, 5)), step(2, (8, 9)), AGAIN, **options)
@@ -169,7 +169,7 @@ def test_an_overwrite_leaves_the_rows_of_the_last_checkpoint(write: Write, tmp_p
 
 
 @pytest.mark.crash
-@pytest.mark.daily(0.34)
+@pytest.mark.daily(0.25)
 @pytest.mark.parametrize("point", ["commit.before", "commit.after", "kept.after"])
 def test_a_death_at_any_point_is_made_good_by_the_next_process(
     jvm: dict[str, str], write: Write, tmp_path: Path, point: str
@@ -185,7 +185,7 @@ def test_a_death_at_any_point_is_made_good_by_the_next_process(
     assert (ids(tmp_path), commits(tmp_path), staged(tmp_path)) == (list(range(20)), 1, [])
 
 
-@pytest.mark.daily(0.34)
+@pytest.mark.daily(0.25)
 def test_a_write_that_fails_in_the_middle_is_repeated(jvm: dict[str, str], write: Write, tmp_path: Path) -> None:
     write(step(0, (0, 3)))
     sink = new({"location": str(tmp_path / "t")})
@@ -355,7 +355,7 @@ PIPELINE_POINTS = [
 ]
 
 
-@pytest.mark.daily(0.3)
+@pytest.mark.daily(0.22)
 @pytest.mark.crash
 @pytest.mark.parametrize("mode", ["append", "upsert"])
 def test_a_killed_pipeline_neither_loses_nor_doubles_a_row(jvm: dict[str, str], tmp_path: Path, mode: str) -> None:

@@ -23,6 +23,7 @@ PRINTED = {
 }
 
 
+@pytest.mark.daily(0.5)
 @pytest.mark.parametrize("example", PLAIN, ids=lambda path: path.stem)
 def test_an_example_runs_and_leaves_nothing_behind(example: Path, tmp_path: Path) -> None:
     if example.stem == "duckdb_interop":

@@ -10,7 +10,7 @@ from tests.conformance.feeds import our_feed, stock_feed
 from tests.conformance.history import State
 from tests.maintenance.undoing import HISTORIES, both_see, play, same_rows
 
-pytestmark = pytest.mark.daily(0.6)
+pytestmark = pytest.mark.daily(0.45)
 
 CASES = [
     pytest.param(history, kind.values[0], marks=kind.marks)

@@ -39,7 +39,7 @@ def follows(lake: Lake) -> str:
     return way
 
 
-@pytest.mark.daily(0.4)
+@pytest.mark.daily(0.3)
 def test_a_view_and_its_position_are_in_backups(tmp_path: Path) -> None:
     plain_only("the copy is a lake of its own")
     with filled(quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=tmp_path / "data")) as lake:
@@ -49,7 +49,7 @@ def test_a_view_and_its_position_are_in_backups(tmp_path: Path) -> None:
         assert follows(copy) == "groups"
 
 
-@pytest.mark.daily(0.4)
+@pytest.mark.daily(0.3)
 def test_views_go_with_tenants_that_are_exported_adopted_and_forked(tmp_path: Path) -> None:
     plain_only("it has a shared lake of its own")
     url = f"sqlite:///{tmp_path}/shared.db"
@@ -132,7 +132,7 @@ def test_the_runner_refreshes_what_is_due(tmp_path: Path) -> None:
         assert lake.materialized_views.describe("still")["lag_rows"] == 1
 
 
-@pytest.mark.daily(0.4)
+@pytest.mark.daily(0.3)
 def test_a_deep_verification_finds_a_wrong_view(tmp_path: Path) -> None:
     from quacklake.operations import dml
 
@@ -156,7 +156,7 @@ def test_a_failed_look_for_views_does_not_fail_the_commit_before_it(
         assert lake.table("made").to_pylist() == [{"a": 2}]
 
 
-@pytest.mark.daily(0.4)
+@pytest.mark.daily(0.3)
 def test_a_round_over_tenants_refreshes_what_is_due(tmp_path: Path) -> None:
     plain_only("it has a shared lake of its own")
     with quacklake.tenants(f"sqlite:///{tmp_path}/lake.db", data_path=str(tmp_path / "data"), create=True) as tenants:
@@ -204,7 +204,7 @@ def positions(lake: Lake) -> list[str]:
         return [mark.name for mark in own_tables.streams(reader)]
 
 
-@pytest.mark.daily(0.5)
+@pytest.mark.daily(0.35)
 @pytest.mark.parametrize("way", ["sql", "replace", "python", "transaction"])
 def test_a_schema_takes_its_views_and_their_positions_with_it(tmp_path: Path, way: str) -> None:
     with filled(quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=tmp_path / "data")) as lake:
@@ -282,7 +282,7 @@ def test_expiry_removes_positions_of_views_that_another_client_has_dropped(tmp_p
         assert found.ok
 
 
-@pytest.mark.daily(0.5)
+@pytest.mark.daily(0.35)
 @pytest.mark.parametrize("between", ["nothing", "DELETE FROM t WHERE id = 101", "INSERT INTO t VALUES (900, 'k1', 9)"])
 def test_views_over_one_table_plan_its_changes_once_unless_it_changes_between(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, between: str

@@ -61,7 +61,7 @@ def test_a_view_holds_the_answer_of_its_query_and_follows_every_change(lake: Lak
     check(lake, "daily")
 
 
-@pytest.mark.daily(0.4)
+@pytest.mark.daily(0.3)
 def test_projections_follow_rows_and_keep_duplicates(lake: Lake) -> None:
     query = "SELECT shop, amount % 4 AS rest FROM sales WHERE amount > 10"
     lake.create_materialized_view("rest", query)
@@ -87,7 +87,7 @@ def test_an_update_that_the_query_does_not_see_changes_no_row(lake: Lake) -> Non
     assert lake.materialized_views.describe("ids")["snapshot"] == before + 1
 
 
-@pytest.mark.daily(0.4)
+@pytest.mark.daily(0.3)
 def test_joins_follow_changes_of_every_table(lake: Lake) -> None:
     lake.sql("CREATE TABLE shops (shop VARCHAR, town VARCHAR)")
     lake.sql("INSERT INTO shops VALUES ('s0', 'Here'), ('s1', 'There')")
@@ -109,7 +109,7 @@ def test_joins_follow_changes_of_every_table(lake: Lake) -> None:
             assert rows(lake, f"FROM {name}") == rows(lake, query), (change, name)
 
 
-@pytest.mark.daily(0.4)
+@pytest.mark.daily(0.3)
 def test_views_over_views_are_refreshed_in_order(lake: Lake) -> None:
     lake.create_materialized_view("daily", DAILY)
     lake.create_materialized_view("shops", "SELECT shop, max(total) AS best FROM daily GROUP BY shop")
@@ -122,7 +122,7 @@ def test_views_over_views_are_refreshed_in_order(lake: Lake) -> None:
         lake.sql("CREATE OR REPLACE MATERIALIZED VIEW shops AS SELECT shop FROM shops")
 
 
-@pytest.mark.daily(0.3)
+@pytest.mark.daily(0.22)
 @pytest.mark.parametrize(
     ("query", "reason"),
     [
@@ -300,7 +300,7 @@ def test_sums_of_floats_are_compared_up_to_rounding(lake: Lake) -> None:
     check(lake, "sums")
 
 
-@pytest.mark.daily(0.4)
+@pytest.mark.daily(0.3)
 def test_a_renamed_base_table_is_followed_and_a_new_one_of_its_name_is_read_in_full(lake: Lake) -> None:
     lake.create_materialized_view("daily", DAILY)
     lake.sql("ALTER TABLE sales RENAME TO old_sales")
@@ -318,7 +318,7 @@ def test_a_renamed_base_table_is_followed_and_a_new_one_of_its_name_is_read_in_f
     assert lake.table("daily").count() == 1
 
 
-@pytest.mark.daily(0.4)
+@pytest.mark.daily(0.3)
 def test_expiry_rollback_and_restore_of_a_base_table_end_in_the_right_answer(lake: Lake) -> None:
     lake.create_materialized_view("daily", DAILY)
     good = lake.current_snapshot()
@@ -338,7 +338,7 @@ def test_expiry_rollback_and_restore_of_a_base_table_end_in_the_right_answer(lak
     assert rows(lake, "FROM daily") == rows(lake, DAILY)
 
 
-@pytest.mark.daily(0.4)
+@pytest.mark.daily(0.3)
 def test_compaction_and_flushes_change_nothing(lake: Lake) -> None:
     lake.create_materialized_view("daily", DAILY)
     for number in range(5):
@@ -352,7 +352,7 @@ def test_compaction_and_flushes_change_nothing(lake: Lake) -> None:
     check(lake, "daily")
 
 
-@pytest.mark.daily(0.4)
+@pytest.mark.daily(0.3)
 def test_a_second_handle_finds_a_refresh_done(tmp_path: Path, lake: Lake) -> None:
     lake.create_materialized_view("daily", DAILY)
     with quacklake.connect(f"sqlite:///{tmp_path}/lake.db") as other:
@@ -365,7 +365,7 @@ def test_a_second_handle_finds_a_refresh_done(tmp_path: Path, lake: Lake) -> Non
         assert rows(lake, "FROM daily") == rows(other, DAILY)
 
 
-@pytest.mark.daily(0.4)
+@pytest.mark.daily(0.3)
 def test_columns_of_a_star_are_those_of_the_creation(lake: Lake) -> None:
     lake.create_materialized_view("all", "SELECT * EXCLUDE (ts) FROM sales")
     lake.sql("ALTER TABLE sales ADD COLUMN more INTEGER")

@@ -27,7 +27,7 @@ QUERIES = (
 )
 
 
-@pytest.mark.daily(0.3)
+@pytest.mark.daily(0.22)
 @pytest.mark.parametrize("number", range(len(QUERIES)))
 def test_values_of_every_kind_are_followed_exactly(tmp_path: Path, number: int) -> None:
     with quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=tmp_path / "data") as lake:

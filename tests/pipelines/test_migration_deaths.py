@@ -139,7 +139,7 @@ with here.open_lake(place) as lake:
 """
 
 
-@pytest.mark.daily(0.5)
+@pytest.mark.daily(0.35)
 def test_a_process_that_is_killed_leaves_nothing_half_made(tmp_path: Path) -> None:
     dice = random.Random(SEED)
     lake, _ = prepare(tmp_path)

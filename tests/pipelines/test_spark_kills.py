@@ -98,7 +98,7 @@ class Drivers:
                 assert found == {(n, n * 2): 1 for n in range(self.end)}, kind
 
 
-@pytest.mark.daily(0.3)
+@pytest.mark.daily(0.22)
 def test_a_killed_driver_neither_loses_nor_doubles_a_row(jvm: dict[str, str], tmp_path: Path) -> None:
     for mode in seeds.some(("append", "upsert"), 1, "modes of a pipeline on Spark"):
         place = tmp_path / mode
@@ -110,7 +110,7 @@ def test_a_killed_driver_neither_loses_nor_doubles_a_row(jvm: dict[str, str], tm
         drivers.check()
 
 
-@pytest.mark.daily(0.3)
+@pytest.mark.daily(0.22)
 def test_messages_of_kafka_are_rows_once_although_drivers_and_the_broker_are_killed(
     jvm: dict[str, str], kafka: KafkaServer, tmp_path: Path
 ) -> None:

@@ -32,7 +32,7 @@ from services.s3 import S3Server
 from tests.cli.conftest import Run
 from tests.pond.conftest import readings
 
-pytestmark = pytest.mark.daily(0.35)
+pytestmark = pytest.mark.daily(0.25)
 
 KEY = "ab" * 32
 BIG = os.urandom(200_000)

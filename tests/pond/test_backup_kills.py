@@ -71,7 +71,7 @@ def forks() -> Iterator[Forks]:
 
 
 @pytest.mark.crash
-@pytest.mark.daily(0.25)
+@pytest.mark.daily(0.2)
 @pytest.mark.parametrize(("step", "point"), [(step, point) for step, points in POINTS.items() for point in points])
 def test_a_kill_breaks_nothing_and_the_next_run_goes_on(
     forks: Forks, homes: dict[str, Path], tmp_path: Path, step: str, point: str

@@ -17,7 +17,7 @@ from quacklake.pond.queries import rows
 from quacklake.pond.series import append_series
 from tests.pond.conftest import START, Home, csv, readings
 
-pytestmark = pytest.mark.daily(0.35)
+pytestmark = pytest.mark.daily(0.25)
 
 
 def put(home: Home, text: str, **options: Any) -> Any:

@@ -18,7 +18,7 @@ from quacklake.pond.queries import rows
 from quacklake.pond.series import Imported
 from tests.pond.conftest import START, Home, csv
 
-pytestmark = pytest.mark.daily(0.35)
+pytestmark = pytest.mark.daily(0.25)
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ import pytest
 from quacklake.cli.pond import COMMANDS
 from tests.pond.conftest import Run, csv, readings
 
-pytestmark = pytest.mark.daily(0.35)
+pytestmark = pytest.mark.daily(0.25)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from quacklake.pond.queries import everything, rows
 from quacklake.pond.series import append_series
 from tests.pond.conftest import Home, readings
 
-pytestmark = pytest.mark.daily(0.35)
+pytestmark = pytest.mark.daily(0.25)
 
 
 def fill(home: Home) -> None:

@@ -19,7 +19,7 @@ from quacklake.pond.verifying import verify
 from quacklake.storage import Store
 from tests.pond.conftest import Home
 
-pytestmark = pytest.mark.daily(0.35)
+pytestmark = pytest.mark.daily(0.25)
 
 
 def large(tmp_path: Path) -> LargeFiles:

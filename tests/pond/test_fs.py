@@ -17,7 +17,7 @@ from quacklake.pond import EntryType, Pond
 from quacklake.pond.series import append_series
 from tests.pond.conftest import Home, readings
 
-pytestmark = pytest.mark.daily(0.35)
+pytestmark = pytest.mark.daily(0.25)
 
 
 def test_hierarchical_directory_structure(home: Home) -> None:

@@ -46,7 +46,7 @@ def forks() -> Iterator[Forks]:
 
 
 @pytest.mark.crash
-@pytest.mark.daily(0.4)
+@pytest.mark.daily(0.3)
 @pytest.mark.parametrize("point", POINTS)
 def test_a_kill_leaves_the_state_before_or_after(forks: Forks, tmp_path: Path, template: Path, point: str) -> None:
     place = shutil.copytree(template, tmp_path / "P")

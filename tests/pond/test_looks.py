@@ -122,7 +122,7 @@ def test_plot_draws_in_the_terminal_and_into_files(run: Run, tmp_path: Path) -> 
     assert [row["value"] for row in rows] == [0.0, 1.0, 2.0]
 
 
-@pytest.mark.daily(0.4)
+@pytest.mark.daily(0.3)
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -19,7 +19,7 @@ from services.s3 import S3Server
 from tests.cli.conftest import Run
 from tests.pond.conftest import readings
 
-pytestmark = pytest.mark.daily(0.5)
+pytestmark = pytest.mark.daily(0.35)
 
 BIG = os.urandom(100_000)
 

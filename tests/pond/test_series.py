@@ -17,7 +17,7 @@ from quacklake.pond.queries import everything, rows
 from quacklake.pond.series import append_series, overlaps, set_temporal_bounds, write_table
 from tests.pond.conftest import START, Home, csv, readings
 
-pytestmark = pytest.mark.daily(0.35)
+pytestmark = pytest.mark.daily(0.25)
 
 
 def minute(number: int) -> dt.datetime:

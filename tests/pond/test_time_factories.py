@@ -19,7 +19,7 @@ from quacklake.pond.series import append_series, set_temporal_bounds
 from tests.pond.conftest import START, Home, readings
 from tests.pond.test_factories import make, read
 
-pytestmark = pytest.mark.daily(0.5)
+pytestmark = pytest.mark.daily(0.35)
 
 
 def append(home: Home, name: str, given: list[dict[str, Any]]) -> None:
@@ -106,7 +106,7 @@ def test_a_query_looks_only_at_the_computed_nodes_that_it_names(home: Home) -> N
         pass
 
 
-@pytest.mark.daily(0.35)
+@pytest.mark.daily(0.25)
 def test_a_reduction_follows_each_write_when_it_shall(home: Home) -> None:
     append(home, "dock.series", readings(60))
     reduce(home, resolutions=["1h"], refresh="on commit")
@@ -115,7 +115,7 @@ def test_a_reduction_follows_each_write_when_it_shall(home: Home) -> None:
     assert current(home, "reduced/dock/res=1h.series")
 
 
-@pytest.mark.daily(0.35)
+@pytest.mark.daily(0.25)
 def test_upkeep_brings_reductions_up_to_date_and_drops_those_that_nobody_needs() -> None:
     with Pond.memory() as pond:
         home = Home(pond, "")
@@ -131,7 +131,7 @@ def test_upkeep_brings_reductions_up_to_date_and_drops_those_that_nobody_needs()
         assert not pond.lake.verify().errors
 
 
-@pytest.mark.daily(0.35)
+@pytest.mark.daily(0.25)
 def test_a_reduction_keeps_to_the_bounds_and_columns_of_its_series(home: Home) -> None:
     append(home, "dock.series", readings(180, note="x"))
     reduce(home, resolutions=["1h"], aggregations=[{"type": "max", "columns": ["t*"]}])
@@ -142,7 +142,7 @@ def test_a_reduction_keeps_to_the_bounds_and_columns_of_its_series(home: Home) -
     ]
 
 
-@pytest.mark.daily(0.35)
+@pytest.mark.daily(0.25)
 def test_waves_are_reduced_as_they_are_expected(home: Home) -> None:
     points = [
         {"name": "temperature", "components": [{"type": "sine", "amplitude": 10, "period": "24h", "offset": 20}]},
@@ -159,14 +159,14 @@ def test_waves_are_reduced_as_they_are_expected(home: Home) -> None:
     assert {row["pressure.avg"] for row in by_hour} == {1013.0}
 
 
-@pytest.mark.daily(0.35)
+@pytest.mark.daily(0.25)
 def test_dates_of_yaml_are_times(home: Home) -> None:
     config = {"start": dt.date(2024, 1, 1), "end": dt.datetime(2024, 1, 1, 1, tzinfo=dt.UTC), "interval": "1h"}
     make(home, "w", "synthetic-timeseries", {**config, "points": [{"name": "a", "components": [{"type": "line"}]}]})
     assert [row["timestamp"] for row in read(home, "w")] == [START, START + hours(1)]
 
 
-@pytest.mark.daily(0.35)
+@pytest.mark.daily(0.25)
 def test_waves_have_their_shapes_and_a_seed_makes_noise_repeatable(home: Home) -> None:
     def wave(kind: str, **more: Any) -> dict[str, Any]:
         return {"name": kind, "components": [{"type": kind, **more}]}
@@ -206,7 +206,7 @@ def test_a_join_has_a_row_for_each_time_and_a_prefix_for_each_scope(home: Home) 
     assert list(read(home, "joined")[0]) == ["timestamp", "water.temp", "air.temp"]
 
 
-@pytest.mark.daily(0.35)
+@pytest.mark.daily(0.25)
 def test_a_join_says_which_column_two_inputs_have(home: Home) -> None:
     append(home, "a.series", readings(1))
     make(
@@ -225,7 +225,7 @@ def test_a_join_says_which_column_two_inputs_have(home: Home) -> None:
     assert list(read(home, "k")[0]) == ["timestamp", "temp", "x.temp"]
 
 
-@pytest.mark.daily(0.35)
+@pytest.mark.daily(0.25)
 def test_a_pivot_puts_series_side_by_side(home: Home) -> None:
     append(home, "dock.series", readings(2))
     append(home, "buoy.series", [{**row, "depth": 5.0} for row in readings(2, 1)])
@@ -239,7 +239,7 @@ def test_a_pivot_puts_series_side_by_side(home: Home) -> None:
     ]
 
 
-@pytest.mark.daily(0.3)
+@pytest.mark.daily(0.22)
 @pytest.mark.parametrize(
     ("factory", "config", "words"),
     [
@@ -268,7 +268,7 @@ def test_resolutions_can_be_months() -> None:
     assert Resolution.parse("2y").months == 24
 
 
-@pytest.mark.daily(0.35)
+@pytest.mark.daily(0.25)
 def test_rows_of_a_reduction_can_be_asked_for_in_a_range_and_of_a_past_state(home: Home) -> None:
     append(home, "dock.series", readings(120))
     reduce(home, resolutions=["1h"])

@@ -18,7 +18,7 @@ from quacklake.pond.verifying import verify
 from tests.pond.conftest import readings
 from tests.seeds import SEED
 
-pytestmark = pytest.mark.daily(0.35)
+pytestmark = pytest.mark.daily(0.25)
 
 
 def work(fs: Any) -> None:

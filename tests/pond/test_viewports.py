@@ -34,7 +34,7 @@ def pond() -> Iterator[Pond]:
         yield made
 
 
-@pytest.mark.daily(0.5)
+@pytest.mark.daily(0.35)
 @pytest.mark.parametrize(
     ("days", "width", "expected"),
     [(DAYS, 20, "1d"), (DAYS, 200, "1h"), (DAYS, 2_000, "10m"), (DAYS, 6_000, None), (1, 200, None), (7, 100, "1h")],
@@ -47,7 +47,7 @@ def test_the_resolution_follows_the_range_and_the_width(
     assert len(found.lines["temp"]) <= 3 * width + 20
 
 
-@pytest.mark.daily(0.4)
+@pytest.mark.daily(0.3)
 @pytest.mark.parametrize("width", [60, 200, 6_000])
 def test_the_peak_and_the_gap_are_seen_at_every_resolution(pond: Pond, width: int) -> None:
     line = viewport(pond, "/dock.series", width=width).lines["temp"]

@@ -202,7 +202,7 @@ def play(both: Doors, seed: object, clients: int, requests: int) -> None:
 
 @pytest.mark.parametrize(
     "catalog",
-    ["sqlite", "postgres", *(pytest.param(each, marks=pytest.mark.daily(0.4)) for each in ("duckdb", "mysql"))],
+    ["sqlite", "postgres", *(pytest.param(each, marks=pytest.mark.daily(0.3)) for each in ("duckdb", "mysql"))],
 )
 def test_random_requests_with_retries_leave_what_the_model_says(
     tmp_path: Path, request: pytest.FixtureRequest, catalog: str

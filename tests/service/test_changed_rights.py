@@ -150,7 +150,7 @@ def _replayed(calls: Calls, info: flight.FlightInfo) -> list[object]:
     return [value for table in rows for row in table.to_pylist() for value in row.values()]
 
 
-@pytest.mark.daily(0.4)
+@pytest.mark.daily(0.3)
 @pytest.mark.parametrize("end", ["token", "user", "grant", "replaced", "renamed"])
 def test_a_ticket_that_is_used_again_shows_nothing_after_the_right_has_ended(served: Doors, end: str) -> None:
     lake, access = served.lake, served.lake.access

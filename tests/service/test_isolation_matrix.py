@@ -195,7 +195,7 @@ def _ask(doors: Doors, http: httpx.Client, user: str, template: str, entry: Entr
     doors.check(user, told, f"{path} {query} {entry.body}")
 
 
-@pytest.mark.daily(0.4)
+@pytest.mark.daily(0.3)
 @pytest.mark.parametrize("user", EVERYBODY)
 def test_every_route_answers_each_principal_as_the_matrix_says(doors: Doors, user: str) -> None:
     routes = _routes(doors.app)
@@ -229,7 +229,7 @@ def tags(doors: Doors) -> dict[str, str]:
     return found
 
 
-@pytest.mark.daily(0.4)
+@pytest.mark.daily(0.3)
 @pytest.mark.parametrize("user", [user for user in EVERYBODY if user != ADMIN])
 def test_a_tag_opens_no_route(doors: Doors, tags: dict[str, str], user: str) -> None:
     every = ", ".join(["*", *tags.values()])
@@ -250,7 +250,7 @@ def test_a_tag_opens_no_route(doors: Doors, tags: dict[str, str], user: str) -> 
                 assert answer.status_code == ICEBERG[call].status(user), (call, user, answer.text)
 
 
-@pytest.mark.daily(0.4)
+@pytest.mark.daily(0.3)
 @pytest.mark.parametrize("user", EVERYBODY)
 def test_the_iceberg_catalog_answers_each_principal_as_the_matrix_says(doors: Doors, user: str) -> None:
     before = doors.lakes["a"].current_snapshot()
@@ -277,7 +277,7 @@ def test_the_configuration_for_iceberg_clients_has_no_settings_of_the_lake(doors
             assert not names & {"s3", "gcs", "adls", "client", "token", "credential"}
 
 
-@pytest.mark.daily(0.4)
+@pytest.mark.daily(0.3)
 @pytest.mark.parametrize("user", EVERYBODY)
 def test_every_flight_call_answers_each_principal(doors: Doors, user: str) -> None:
     before = doors.lakes["a"].current_snapshot()

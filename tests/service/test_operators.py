@@ -146,7 +146,7 @@ def test_bad_input_is_refused_and_changes_nothing(operator: httpx.Client) -> Non
     assert len(operator.get("/api/v1/tenants").json()["tenants"]) == 1
 
 
-@pytest.mark.daily(0.5)
+@pytest.mark.daily(0.35)
 def test_the_command_serves_all_tenants_and_prints_a_token_for_their_operator(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/lakes.db"
     with quacklake.tenants(url, data_path=tmp_path / "data", create=True):

@@ -80,7 +80,7 @@ def test_a_token_opens_the_lakes_that_it_is_for_and_no_others(tmp_path: Path) ->
     gate.close()
 
 
-@pytest.mark.daily(0.3)
+@pytest.mark.daily(0.22)
 @pytest.mark.skipif(find_browser() is None, reason="no browser")
 def test_nothing_is_lost_whatever_the_page_breaks(tmp_path: Path) -> None:
     plain_only("the demo has a shared lake of its own")

@@ -19,6 +19,8 @@ from pyarrow import fs
 from services import SERVERS, USUAL, KafkaServer, MotoServer, PostgresServer, S3Server, Unavailable, jars, versity
 from services.background import ensure, running, stop
 
+pytestmark = pytest.mark.daily(0.7)
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 

@@ -15,7 +15,7 @@ def test_simulators_are_known_by_name() -> None:
     assert (SERVERS["hydrovu"], SERVERS["laketech"]) == (HydroVuServer, LakeTechServer)
 
 
-@pytest.mark.daily(0.5)
+@pytest.mark.daily(0.35)
 def test_hydrovu_asks_for_a_token_and_comes_back_after_a_kill() -> None:
     with HydroVuServer(settings={"seed": 7, "token_seconds": 60}) as server:
         for _ in range(2):
@@ -39,7 +39,7 @@ def test_hydrovu_asks_for_a_token_and_comes_back_after_a_kill() -> None:
             server.revive()
 
 
-@pytest.mark.daily(0.5)
+@pytest.mark.daily(0.35)
 def test_laketech_lists_its_files() -> None:
     with (
         LakeTechServer(settings={"days": 1}) as server,

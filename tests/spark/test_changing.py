@@ -66,7 +66,7 @@ def keyed(session: SparkSession, rows: Iterable[tuple[Any, ...]], schema: str = 
     return session.createDataFrame(list(rows), schema)
 
 
-@pytest.mark.daily(0.5)
+@pytest.mark.daily(0.35)
 @pytest.mark.parametrize(
     ("few", "rows", "each", "files"),
     [(1000, 1000, 1000, 32), (0, 1000, 1000, 32), (1000, 1000, 3, 0), (1000, 0, 0, 32)],
@@ -163,7 +163,7 @@ def test_a_merge_has_every_clause(make_site: MakeSite, session: SparkSession) ->
     assert (done.rows_inserted, done.rows_updated, done.rows_deleted) == (17, 0, 0)
 
 
-@pytest.mark.daily(0.3)
+@pytest.mark.daily(0.22)
 def test_what_a_merge_refuses_changes_nothing(make_site: MakeSite, session: SparkSession) -> None:
     site = make_site("sqlite", 10)
     lake = site.lake()
@@ -235,7 +235,7 @@ def test_the_update_mode_says_what_becomes_of_files(mode: str, make_site: MakeSi
     assert keys == {"0", "1", "3"}
 
 
-@pytest.mark.daily(0.5)
+@pytest.mark.daily(0.35)
 def test_a_lost_race_is_planned_again(
     make_site: MakeSite, session: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -296,7 +296,7 @@ HARD_ONE = (
 )
 
 
-@pytest.mark.daily(0.3)
+@pytest.mark.daily(0.22)
 @pytest.mark.parametrize(
     "columns",
     [

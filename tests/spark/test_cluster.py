@@ -31,7 +31,7 @@ def cluster() -> Iterator[SparkCluster]:
         yield server
 
 
-@pytest.mark.daily(0.4)
+@pytest.mark.daily(0.3)
 def test_executors_get_nothing_of_the_catalog_and_do_the_work(
     cluster: SparkCluster, tmp_path: Path, postgres_url: str
 ) -> None:

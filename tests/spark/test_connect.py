@@ -43,7 +43,7 @@ def _there(name: str) -> bool:
         return False
 
 
-@pytest.mark.daily(0.4)
+@pytest.mark.daily(0.3)
 def test_tables_are_read_written_and_changed_through_connect(server: SparkConnectServer, tmp_path: Path) -> None:
     run_child(server.url, tmp_path, *(("read", "write", "in_python", "compact") if LONG else ("core",)), "pipeline")
 
@@ -76,7 +76,7 @@ def test_a_stream_is_read_by_the_url_that_the_server_is_given(tmp_path: Path, as
         encrypted_streams_out(lake, as_server)
 
 
-@pytest.mark.daily(0.3)
+@pytest.mark.daily(0.22)
 def test_a_url_that_the_server_cannot_use_is_told(tmp_path: Path, as_server: SparkSession) -> None:
     with quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=str(tmp_path / "data")) as lake:
         wrong_urls(lake, as_server)

@@ -67,7 +67,7 @@ def ids(frame: DataFrame) -> list[int]:
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.daily(0.3)
+@pytest.mark.daily(0.22)
 def test_every_type_comes_as_the_native_way_and_stock_see_it(site: LakeSite, session: SparkSession) -> None:
     stock = site.stock()
     stock.execute(f"CREATE TABLE t ({TYPES})")
@@ -90,7 +90,7 @@ def test_every_type_comes_as_the_native_way_and_stock_see_it(site: LakeSite, ses
     assert sorted(copied, key=str) == sorted((row[1:] for row in expected), key=str), "what was read can be written"
 
 
-@pytest.mark.daily(0.5)
+@pytest.mark.daily(0.35)
 def test_sql_and_time_travel_see_the_snapshot_of_when_they_were_made(site: LakeSite, session: SparkSession) -> None:
     lake = site.lake()
     quacklake.register_spark(session, lake, name="shop")
@@ -110,7 +110,7 @@ def test_sql_and_time_travel_see_the_snapshot_of_when_they_were_made(site: LakeS
         session.catalog.dropTempView("seen")
 
 
-@pytest.mark.daily(0.3)
+@pytest.mark.daily(0.22)
 @pytest.mark.needs_spark("4.1")
 def test_filters_rule_out_files_and_parts_are_groups_of_files(
     site: LakeSite, session: SparkSession, pushing: None, monkeypatch: pytest.MonkeyPatch
@@ -172,7 +172,7 @@ def test_pushed_filters_become_sql_only_where_both_mean_the_same() -> None:
     assert pushed_sql([PushedFilter(*each) for each in silent], schema) is None
 
 
-@pytest.mark.daily(0.3)
+@pytest.mark.daily(0.22)
 def test_changes_are_read_as_the_feed_tells_them(site: LakeSite, session: SparkSession) -> None:
     lake = site.lake()
     quacklake.spark(lake, session)
@@ -222,7 +222,7 @@ def test_options_that_say_nothing_or_too_much_are_refused() -> None:
         FormatOptions.parse({"maxFilesPerTrigger": "0"}, READ_STREAM).number("maxFilesPerTrigger")
 
 
-@pytest.mark.daily(0.3)
+@pytest.mark.daily(0.22)
 def test_errors_of_the_lake_are_told_through_spark(site: LakeSite, session: SparkSession) -> None:
     lake = site.lake()
     quacklake.spark(lake, session)
@@ -322,7 +322,7 @@ def test_rows_are_written_in_one_snapshot(make_site: MakeSite, session: SparkSes
     assert site.lake().table("t").count("more = 3") == 50
 
 
-@pytest.mark.daily(0.3)
+@pytest.mark.daily(0.22)
 def test_rows_that_do_not_fit_change_nothing(site: LakeSite, session: SparkSession) -> None:
     lake = site.lake()
     quacklake.spark(lake, session)
@@ -359,7 +359,7 @@ def flow(session: SparkSession, folder: Path, *, name: str = "flow", **options: 
     query.awaitTermination()
 
 
-@pytest.mark.daily(0.5)
+@pytest.mark.daily(0.35)
 @pytest.mark.needs_spark("4.1")
 def test_a_stream_goes_from_table_to_table_each_row_once(site: LakeSite, session: SparkSession, tmp_path: Path) -> None:
     lake = site.lake()

@@ -60,7 +60,7 @@ def fill(site: LakeSite) -> None:
     stock.execute("DELETE FROM t WHERE id % 50 = 0")
 
 
-@pytest.mark.daily(0.5)
+@pytest.mark.daily(0.35)
 def test_rows_of_ours_and_of_stock_are_read_at_every_snapshot(make_site: MakeSite, session: SparkSession) -> None:
     site = make_site("sqlite", 0, encrypted=True)
     fill(site)
@@ -100,7 +100,7 @@ def test_no_key_is_in_what_spark_shows_and_each_task_has_its_own_only(
     assert [[key for key in data if key.encode() in part] for part in made] == [[key] for key in data]
 
 
-@pytest.mark.daily(0.3)
+@pytest.mark.daily(0.22)
 @pytest.mark.needs_spark("4.0")
 def test_rows_are_written_and_changed_as_in_any_lake(make_site: MakeSite, session: SparkSession) -> None:
     site = make_site("sqlite", 0, encrypted=True)
@@ -134,7 +134,7 @@ def test_rows_are_written_and_changed_as_in_any_lake(make_site: MakeSite, sessio
         assert file.read_bytes()[-4:] == b"PARE", "nothing of the lake is in the clear"
 
 
-@pytest.mark.daily(0.3)
+@pytest.mark.daily(0.22)
 @pytest.mark.needs_spark("4.0")
 def test_staged_rows_of_an_encrypted_lake_are_in_no_file(
     make_site: MakeSite, session: SparkSession, monkeypatch: pytest.MonkeyPatch
@@ -156,7 +156,7 @@ def test_staged_rows_of_an_encrypted_lake_are_in_no_file(
     assert seen == [False]
 
 
-@pytest.mark.daily(0.3)
+@pytest.mark.daily(0.22)
 @pytest.mark.needs_spark("4.0")
 def test_what_does_not_fit_an_encrypted_table_is_a_typed_error(make_site: MakeSite, session: SparkSession) -> None:
     site = make_site("sqlite", 0, encrypted=True)

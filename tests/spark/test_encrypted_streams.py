@@ -53,7 +53,7 @@ def feed_of(lake: quacklake.Lake, since: int = 0) -> list[tuple[Any, ...]]:
     return sorted(((row["id"], row["name"], row["change_type"], row["snapshot_id"]) for row in rows), key=str)
 
 
-@pytest.mark.daily(0.3)
+@pytest.mark.daily(0.22)
 def test_changes_stream_once_over_a_restart_and_nothing_that_is_kept_holds_a_key(
     site: LakeSite, session: SparkSession, tmp_path: Path
 ) -> None:

@@ -130,7 +130,7 @@ def plain(value: Any) -> Any:
     return [plain(each) for each in value] if isinstance(value, list) else value
 
 
-@pytest.mark.daily(0.5)
+@pytest.mark.daily(0.35)
 @pytest.mark.parametrize("kind", SAME)
 def test_values_are_the_same(kind: str, lake: quacklake.Lake, session: SparkSession) -> None:
     spark = quacklake.spark(lake, session)

@@ -148,7 +148,7 @@ def test_a_refresh_on_spark_that_fails_changes_nothing_and_leaves_no_rows_behind
     _check(lake)
 
 
-@pytest.mark.daily(0.5)
+@pytest.mark.daily(0.35)
 @pytest.mark.parametrize("number", range(2))
 def test_a_view_equals_the_answer_of_its_query_when_spark_refreshes_it_too(
     session: SparkSession, tmp_path: Path, number: int

@@ -20,7 +20,7 @@ AT500 = 6154708427603968
 DEVICES = json.dumps([{"name": "Vulink", "id": 4990594334457856}, {"name": "AT500", "id": AT500}])
 
 
-@pytest.mark.daily(0.5)
+@pytest.mark.daily(0.35)
 def test_hydrovu_is_read_a_part_for_each_device(session: SparkSession, tmp_path: Path) -> None:
     from pyspark.sql import functions as f
 
@@ -48,7 +48,7 @@ def test_hydrovu_is_read_a_part_for_each_device(session: SparkSession, tmp_path:
         assert "sesame" not in str(error.value)
 
 
-@pytest.mark.daily(0.5)
+@pytest.mark.daily(0.35)
 def test_laketech_is_read_a_part_for_each_file(session: SparkSession) -> None:
     from pyspark.sql import functions as f
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.needs_spark("4.0")
 
 
-@pytest.mark.daily(0.5)
+@pytest.mark.daily(0.35)
 def test_one_session_compacts_many_catalogs(tmp_path: Path, session: SparkSession) -> None:
     with quacklake.tenants(f"sqlite:///{tmp_path}/l.db", tmp_path / "data") as tenants:
         for word in ("acme", "beta"):
@@ -44,7 +44,7 @@ def test_one_session_compacts_many_catalogs(tmp_path: Path, session: SparkSessio
                 assert not lake.verify(deep=True).findings
 
 
-@pytest.mark.daily(0.3)
+@pytest.mark.daily(0.22)
 def test_a_stream_into_a_catalog_that_is_dropped_ends_and_leaves_nothing(tmp_path: Path, session: SparkSession) -> None:
     source = tmp_path / "source"
     source.mkdir()

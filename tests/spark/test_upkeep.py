@@ -68,7 +68,7 @@ def test_spark_merges_flushes_rewrites_and_sorts(make_site: MakeSite, session: S
     assert report.findings == ()
 
 
-@pytest.mark.daily(0.3)
+@pytest.mark.daily(0.22)
 def test_maintenance_of_the_lake_lets_spark_compact(make_site: MakeSite, session: SparkSession) -> None:
     site = make_site("sqlite", 0)
     spark = quacklake.spark(scattered(site), session)
@@ -78,7 +78,7 @@ def test_maintenance_of_the_lake_lets_spark_compact(make_site: MakeSite, session
     all_agree(site, session)
 
 
-@pytest.mark.daily(0.5)
+@pytest.mark.daily(0.35)
 @pytest.mark.parametrize("other", ["delete", "drop"])
 def test_a_compaction_that_others_overtake_is_planned_again(
     other: str, make_site: MakeSite, session: SparkSession, monkeypatch: pytest.MonkeyPatch

@@ -124,7 +124,7 @@ class Stage:
         engine.dispose()
 
 
-@pytest.mark.daily(0.5)
+@pytest.mark.daily(0.35)
 @pytest.mark.parametrize("database", DATABASES)
 @pytest.mark.parametrize("what", WORK)
 def test_a_death_leaves_all_or_nothing_and_the_next_one_ends_it(

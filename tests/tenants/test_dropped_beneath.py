@@ -152,7 +152,7 @@ def _write(url: str, pipe: Connection) -> None:
         pipe.send("committed")
 
 
-@pytest.mark.daily(0.5)
+@pytest.mark.daily(0.35)
 @pytest.mark.parametrize("end", ["fails", "is killed"])
 def test_files_of_a_process_that_wrote_before_the_drop_are_found(place: Place, end: str) -> None:
     here, there = multiprocessing.Pipe()

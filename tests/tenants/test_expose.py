@@ -184,7 +184,7 @@ def test_what_is_exposed_can_be_taken_back_and_dropped(place: Place, judge: Stoc
         assert connection.execute(query, (made.schema,)).fetchone() == (0,)
 
 
-@pytest.mark.daily(0.3)
+@pytest.mark.daily(0.22)
 def test_stock_writes_where_that_is_asked_for(place: Place, judge: Stock) -> None:
     tenants = place.tenants
     tenants.create("pen")

@@ -164,7 +164,7 @@ def test_a_backup_is_restored_into_a_catalog(tenants: quacklake.Tenants, tmp_pat
 # -- forks -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("database", ["sqlite", pytest.param("mysql", marks=pytest.mark.daily(0.3))])
+@pytest.mark.parametrize("database", ["sqlite", pytest.param("mysql", marks=pytest.mark.daily(0.22))])
 def test_no_file_goes_that_a_fork_still_needs(database: str, new_url: Callable[[str], str], tmp_path: Path) -> None:
     with quacklake.tenants(new_url(database), tmp_path / "data") as tenants:
         small(tenants)

@@ -108,7 +108,7 @@ def convert_again(plain: Plain) -> None:
 ENDINGS = [open_catalog, open_tenants, convert_again]
 
 
-@pytest.mark.daily(0.3)
+@pytest.mark.daily(0.22)
 def test_a_conversion_that_is_killed_at_any_point_leaves_the_plain_lake_or_is_ended_by_the_next(
     forks: Forks, new_plain: Callable[[], Plain]
 ) -> None:
@@ -205,7 +205,7 @@ def test_a_death_before_such_a_write_is_seen_is_undone_by_the_next(new_plain: Ca
     assert plain.is_plain()
 
 
-@pytest.mark.parametrize("database", ["mysql", pytest.param("postgres", marks=pytest.mark.daily(0.3))])
+@pytest.mark.parametrize("database", ["mysql", pytest.param("postgres", marks=pytest.mark.daily(0.22))])
 def test_no_row_of_a_writer_at_the_same_time_is_lost(
     database: str, forks: Forks, new_url: Callable[[str], str], tmp_path: Path
 ) -> None:

@@ -45,7 +45,7 @@ COLUMNS: dict[str, tuple[str, list[str]]] = {
 }
 
 
-@pytest.mark.parametrize("database", ["sqlite", pytest.param("postgres", marks=pytest.mark.daily(0.3))])
+@pytest.mark.parametrize("database", ["sqlite", pytest.param("postgres", marks=pytest.mark.daily(0.22))])
 def test_every_type_comes_back_from_the_catalog_as_it_went(
     database: str, new_url: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

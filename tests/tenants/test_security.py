@@ -63,7 +63,7 @@ def place(postgres_server: PostgresServer, tmp_path_factory: pytest.TempPathFact
         yield found
 
 
-@pytest.mark.daily(0.3)
+@pytest.mark.daily(0.22)
 def test_a_role_does_all_that_can_be_done_to_its_catalog(place: Place, tmp_path: Path) -> None:
     with quacklake.connect(place.of(place.acme), catalog="acme") as lake:
         mine = histories.look(lake)

@@ -274,7 +274,7 @@ def test_a_dropped_catalog_is_gone_for_those_who_have_it_open(url: str, tenants:
         tenants.drop("acme")
 
 
-@pytest.mark.parametrize("database", ["sqlite", "postgres", pytest.param("mysql", marks=pytest.mark.daily(0.3))])
+@pytest.mark.parametrize("database", ["sqlite", "postgres", pytest.param("mysql", marks=pytest.mark.daily(0.22))])
 def test_purging_removes_rows_and_files_of_dropped_catalogs_alone(
     database: str, new_url: Callable[[str], str], tmp_path: Path
 ) -> None:

@@ -28,7 +28,7 @@ from tests.layout import move
 from tests.transaction import model
 from tests.transaction.model import Operation, State
 
-pytestmark = pytest.mark.daily(0.6)
+pytestmark = pytest.mark.daily(0.45)
 
 LONG = os.environ.get("QUACKLAKE_TEST_PROFILE") == "long"
 _GONE = model.delete("id BETWEEN 20 AND 32", lambda id_: 20 <= id_ <= 32)
@@ -162,7 +162,7 @@ def test_the_table_holds_beside_maintenance_and_alter(mine: str, template: Path,
         beside(mine, other, copied(template, tmp_path / other.replace(" ", "_")), alone, stock)
 
 
-@pytest.mark.daily(0.25)
+@pytest.mark.daily(0.2)
 @pytest.mark.parametrize("other", OTHERS)
 @pytest.mark.parametrize("mine", ["delete few where rows are deleted", "update inlined", "insert few"])
 def test_the_table_holds_on_postgres(

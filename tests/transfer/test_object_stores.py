@@ -97,7 +97,7 @@ def same(found: list[dict[str, Any]]) -> None:
     )
 
 
-@pytest.mark.daily(0.4)
+@pytest.mark.daily(0.3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_others_read_the_same_rows_and_the_folder_is_marked_as_complete(
     shop: quacklake.Lake, s3_server: S3Server, s3_bucket: str, kind: str
@@ -127,7 +127,7 @@ def test_partitions_are_folders_there_too(shop: quacklake.Lake, s3_server: S3Ser
     same(read(s3_server, kind, f"{s3_bucket}/out"))
 
 
-@pytest.mark.daily(0.4)
+@pytest.mark.daily(0.3)
 @pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg"])
 def test_an_export_that_is_killed_goes_on_where_it_was(
     shop: quacklake.Lake, s3_server: S3Server, s3_bucket: str, kind: str
@@ -195,7 +195,7 @@ def test_an_export_does_not_go_where_a_lake_has_its_files(
         assert lake.verify(deep=True).ok
 
 
-@pytest.mark.daily(0.4)
+@pytest.mark.daily(0.3)
 @pytest.mark.parametrize("kind", ["parquet", "csv", "json"])
 def test_a_folder_of_a_bucket_comes_over_with_the_rows_that_duckdb_reads(
     shop: quacklake.Lake, s3_server: S3Server, s3_bucket: str, tmp_path: Path, kind: str

@@ -16,6 +16,8 @@ import pytest
 import quacklake
 from tests.cli.conftest import Run
 
+pytestmark = pytest.mark.daily(0.5)
+
 YAML = """
 source: {type: lake, table: orders}
 query: SELECT id, price FROM source WHERE price > 1

@@ -22,6 +22,8 @@ from quacklake.cli.context import Context, Options
 from quacklake.cli.shell import CompletionNames, History, Shell, SqlCompleter, is_whole
 from quacklake.sql.sessions import session_of
 
+pytestmark = pytest.mark.daily(0.7)
+
 NAMES = CompletionNames(
     ["main", "big"],
     {("main", "people"): ["id", "name"], ("big", "numbers"): ["n", "half"], ("main", "Odd One"): ["a b"]},

@@ -34,7 +34,7 @@ def test_files_of_a_folder_become_versions_each_once(shared: Pond, collect: Coll
     assert collect("inbox", options).rows == 5  # another name is another series
 
 
-@pytest.mark.daily(0.5)
+@pytest.mark.daily(0.35)
 def test_all_files_can_be_one_series(shared: Pond, collect: Collect, drop: Path) -> None:
     (drop / "1.csv").write_text(csv(3))
     (drop / "2.csv").write_text(csv(3, 3))
@@ -45,7 +45,7 @@ def test_all_files_can_be_one_series(shared: Pond, collect: Collect, drop: Path)
     assert rows(shared, "/one.series").num_rows == 6
 
 
-@pytest.mark.daily(0.5)
+@pytest.mark.daily(0.35)
 def test_a_bad_file_is_reported_and_the_others_are_taken(shared: Pond, collect: Collect, drop: Path) -> None:
     (drop / "bad.csv").write_text("timestamp,temp\n2024-01-01T00:00:00Z,1\n2024-01-01T00:01:00Z,1,2\n")
     (drop / "future.csv").write_text("timestamp,temp\n2999-01-01T00:00:00Z,1\n")
@@ -121,7 +121,7 @@ def test_a_rotated_log_is_kept_byte_by_byte(shared: Pond, collect: Collect, drop
     assert kept() == found
 
 
-@pytest.mark.daily(0.5)
+@pytest.mark.daily(0.35)
 def test_a_log_that_was_cut_off_keeps_what_it_was(shared: Pond, collect: Collect, drop: Path) -> None:
     active = drop / "cut.log"
     options = {"active_pattern": str(active), "pond_path": "/logs/cut"}

@@ -20,7 +20,7 @@ def other() -> Iterator[HydroVuSimulator]:
         yield running
 
 
-@pytest.mark.daily(0.6)
+@pytest.mark.daily(0.45)
 @pytest.mark.parametrize(
     ("hostile", "kind", "words"),
     [
@@ -59,7 +59,7 @@ def test_pages_without_an_end_are_bounded(hydrovu: HydroVuSimulator, collect: Co
     assert {each.error.message.split(" has ")[1] for each in report.failures} == {"more than 1 pages"}
 
 
-@pytest.mark.daily(0.5)
+@pytest.mark.daily(0.35)
 @pytest.mark.parametrize("hostile", ["disorder", "duplicate"])
 def test_readings_out_of_order_and_repeated_ones_are_put_right(
     shared: Pond, hydrovu: HydroVuSimulator, collect: Collect, hostile: str
@@ -70,14 +70,14 @@ def test_readings_out_of_order_and_repeated_ones_are_put_right(
     assert rows(shared, active(f"/{hostile}")) == rows(shared, active(f"/plain-{hostile}"))
 
 
-@pytest.mark.daily(0.5)
+@pytest.mark.daily(0.35)
 def test_the_last_of_two_readings_can_count(shared: Pond, hydrovu: HydroVuSimulator, collect: Collect) -> None:
     hydrovu.change(hostile="conflict", page_seconds=10 * 86_400)
     assert collect("hydrovu", config(hydrovu, "/last", on_conflict="last")).failures == ()
     assert rows(shared, active("/last")).column("Depth.m")[0].as_py() == -99.0
 
 
-@pytest.mark.daily(0.5)
+@pytest.mark.daily(0.35)
 def test_one_bad_device_does_not_stop_the_others(shared: Pond, hydrovu: HydroVuSimulator, collect: Collect) -> None:
     """The clock of one device is wrong; what it sent is refused whole, the others are stored."""
     bad = HydroVuSettings(hostile="future", end=hydrovu.settings.begin + 3600, interval=3600)
@@ -89,7 +89,7 @@ def test_one_bad_device_does_not_stop_the_others(shared: Pond, hydrovu: HydroVuS
     assert times[0].as_py().timestamp() == hydrovu.settings.begin + 3600
 
 
-@pytest.mark.daily(0.5)
+@pytest.mark.daily(0.35)
 def test_a_series_whose_column_changes_type_is_refused(
     shared: Pond, hydrovu: HydroVuSimulator, collect: Collect
 ) -> None:

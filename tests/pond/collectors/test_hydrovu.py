@@ -54,7 +54,7 @@ def test_a_run_goes_on_after_the_newest_reading(shared: Pond, hydrovu: HydroVuSi
     assert len(times) == len(set(times)) == 48
 
 
-@pytest.mark.daily(0.5)
+@pytest.mark.daily(0.35)
 def test_a_long_history_is_taken_in_several_runs(shared: Pond, hydrovu: HydroVuSimulator, collect: Collect) -> None:
     options = config(hydrovu, "/long", max_points_per_run=10, devices=[{"name": "AT500", "id": AT500}])
     first = collect("hydrovu", options)
@@ -65,7 +65,7 @@ def test_a_long_history_is_taken_in_several_runs(shared: Pond, hydrovu: HydroVuS
     assert (collect("hydrovu", options).rows, rows(shared, active("/long")).num_rows) == (2, 48)
 
 
-@pytest.mark.daily(0.5)
+@pytest.mark.daily(0.35)
 def test_an_archive_begins_another_series_that_goes_on(
     shared: Pond, hydrovu: HydroVuSimulator, collect: Collect
 ) -> None:
@@ -84,7 +84,7 @@ def test_an_archive_begins_another_series_that_goes_on(
         collect("hydrovu", options, "archive", "Dock")
 
 
-@pytest.mark.daily(0.5)
+@pytest.mark.daily(0.35)
 def test_history_is_not_read_again_when_its_archive_is_missing(hydrovu: HydroVuSimulator, collect: Collect) -> None:
     options = config(hydrovu, "/gone", archive_path="/elsewhere")
     report = collect("hydrovu", options)
@@ -97,13 +97,13 @@ def test_locations_are_listed(hydrovu: HydroVuSimulator, collect: Collect) -> No
     assert f"{AT500} BDockAT500" in collect("hydrovu", config(hydrovu, "/x"), "locations").notes
 
 
-@pytest.mark.daily(0.5)
+@pytest.mark.daily(0.35)
 def test_a_device_without_data_and_one_that_is_off_are_passed_over(hydrovu: HydroVuSimulator, collect: Collect) -> None:
     devices = [{"name": "Nobody", "id": 7}, {"name": "Off", "id": VULINK, "active": False}]
     assert collect("hydrovu", config(hydrovu, "/none", devices=devices)).imported == ()
 
 
-@pytest.mark.daily(0.5)
+@pytest.mark.daily(0.35)
 def test_throttling_failures_and_lost_tokens_cost_time_only(
     shared: Pond, hydrovu: HydroVuSimulator, collect: Collect
 ) -> None:
@@ -124,7 +124,7 @@ def test_a_token_that_ends_soon_is_renewed(hydrovu: HydroVuSimulator, monkeypatc
     assert client.locations()
 
 
-@pytest.mark.daily(0.5)
+@pytest.mark.daily(0.35)
 def test_a_restart_of_the_server_is_waited_for(shared: Pond, hydrovu: HydroVuSimulator, collect: Collect) -> None:
     port = hydrovu.port
     options = config(hydrovu, "/restart", http={"retries": 0, "timeout": "2s"})

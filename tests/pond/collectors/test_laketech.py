@@ -108,7 +108,7 @@ def test_a_bad_file_is_named_with_its_row(
         long_readings(connection, Path(name), name, LakeTechOptions.of({"folder": "."}), "UTC")
 
 
-@pytest.mark.daily(0.5)
+@pytest.mark.daily(0.35)
 def test_files_that_are_wrong_leave_the_others(shared: Pond, laketech: LakeTechSimulator, collect: Collect) -> None:
     laketech.change(hostile="broken")
     options = {"url": f"{laketech.url}/inbox", "timezone": NEW_YORK, "path": "/partly"}
@@ -117,7 +117,7 @@ def test_files_that_are_wrong_leave_the_others(shared: Pond, laketech: LakeTechS
     assert report.rows == 12
 
 
-@pytest.mark.daily(0.5)
+@pytest.mark.daily(0.35)
 @pytest.mark.parametrize(
     ("hostile", "words"),
     [("html", "does not give a list of files"), ("mismatch", "is not what the list")],
@@ -137,7 +137,7 @@ def test_a_hostile_inbox_changes_nothing(
     assert shared.fs().find(f"/bad-{hostile}") is None
 
 
-@pytest.mark.daily(0.5)
+@pytest.mark.daily(0.35)
 def test_a_name_that_leads_elsewhere_is_not_followed(laketech: LakeTechSimulator, collect: Collect) -> None:
     laketech.change(hostile="escape")
     groups = {"all": "*"}
@@ -146,7 +146,7 @@ def test_a_name_that_leads_elsewhere_is_not_followed(laketech: LakeTechSimulator
     assert not any("passwd" in each for each in laketech.requests)
 
 
-@pytest.mark.daily(0.5)
+@pytest.mark.daily(0.35)
 def test_local_times_need_a_zone(laketech: LakeTechSimulator, collect: Collect) -> None:
     report = collect("laketech", {"url": f"{laketech.url}/inbox", "path": "/zoneless"})
     assert all("have no time zone" in message for message in errors(report).values())

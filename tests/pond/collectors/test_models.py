@@ -76,7 +76,7 @@ def test_hydrovu_is_collected_as_the_model_says(shared: Pond, hydrovu: HydroVuSi
     assert run_once(shared, name).rows == 0
 
 
-@pytest.mark.daily(0.25)
+@pytest.mark.daily(0.2)
 @pytest.mark.parametrize("number", range(4))
 def test_laketech_is_collected_as_the_model_says(shared: Pond, collect: Collect, number: int) -> None:
     """Days come one after the other, some across a change of summer time; some runs see broken files."""
@@ -106,7 +106,7 @@ def test_laketech_is_collected_as_the_model_says(shared: Pond, collect: Collect,
             assert found[time, columns[name]] == pytest.approx(value)
 
 
-@pytest.mark.daily(0.25)
+@pytest.mark.daily(0.2)
 @pytest.mark.parametrize("number", range(4))
 def test_lines_and_files_are_taken_once_as_the_model_says(shared: Pond, tmp_path: Path, number: int) -> None:
     """Senders repeat lines, and folders get files that overlap or are there under two names."""

@@ -108,7 +108,7 @@ def _watch(pond: Pond, tmp_path: Path) -> None:
     assert "pond run --watch /collectors/good" in commands
 
 
-@pytest.mark.daily(0.5)
+@pytest.mark.daily(0.35)
 def test_sigterm_ends_watching_after_the_work_in_progress(folder: Path, tmp_path: Path) -> None:
     """Everything in a process of its own, as a service runs it."""
     drop = tmp_path / "drop"

@@ -153,7 +153,7 @@ def test_a_query_is_cancelled_before_and_while_it_is_read(served: Served) -> Non
 
 
 @pytest.mark.crash
-@pytest.mark.daily(0.5)
+@pytest.mark.daily(0.35)
 @pytest.mark.parametrize(("moment", "kept"), [("before", 0), ("after", 3)])
 def test_a_server_that_was_killed_at_its_commit_has_the_rows_once(tmp_path: Path, moment: str, kept: int) -> None:
     url = f"sqlite:///{tmp_path}/lake.db"
@@ -179,7 +179,7 @@ def test_a_server_that_was_killed_at_its_commit_has_the_rows_once(tmp_path: Path
 
 
 @pytest.mark.crash
-@pytest.mark.daily(0.5)
+@pytest.mark.daily(0.35)
 def test_a_shutdown_under_load_loses_and_doubles_nothing(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/lake.db"
     with quacklake.connect(url, data_path=tmp_path / "files") as lake:

@@ -40,7 +40,7 @@ def watched(place: Place, lake: quacklake.Lake) -> Iterator[Served]:  # noqa: F8
         yield Served(lake, service, place.home)
 
 
-@pytest.mark.daily(0.4)
+@pytest.mark.daily(0.3)
 @pytest.mark.parametrize(("token", "kind"), _ESCAPES)
 def test_no_statement_escapes(watched: Served, place: Place, token: str, kind: str) -> None:  # noqa: F811
     before, snapshot = place.state(), watched.lake.current_snapshot()

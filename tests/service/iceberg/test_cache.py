@@ -58,7 +58,7 @@ def named(metadata: object) -> set[str]:
 
 
 @pytest.mark.crash
-@pytest.mark.daily(0.5)
+@pytest.mark.daily(0.35)
 @pytest.mark.parametrize("point", ["storage.publish.before", "iceberg.cache.between"])
 def test_a_kill_while_files_are_written_leaves_none_that_is_half(lake: Lake, tmp_path: Path, point: str) -> None:
     plain_only("the other process opens a plain lake")

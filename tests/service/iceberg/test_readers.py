@@ -27,7 +27,7 @@ from .serving import Service, duckdb_reader, pyiceberg_reader, rows_of, served
 FILTERS = ("a > 0", "a IS NULL", "k >= 40", "a <= -5 AND k < 100")
 
 
-@pytest.mark.daily(0.5)
+@pytest.mark.daily(0.35)
 @pytest.mark.parametrize(
     ("number", "database", "version"),
     [(0, "sqlite", 3), (1, "postgres", 3), (2, "duckdb", 2), (3, "sqlite", 2)],
@@ -125,7 +125,7 @@ def test_catalogs_of_a_shared_lake_are_lakes_of_their_own(service: Service, tmp_
             lake.close()
 
 
-@pytest.mark.daily(0.5)
+@pytest.mark.daily(0.35)
 @pytest.mark.parametrize(
     "path", ["../../secret.parquet", "/etc/passwd", "main/../../x.parquet", "http://example.com/x.parquet"]
 )

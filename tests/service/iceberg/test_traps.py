@@ -22,7 +22,7 @@ from quacklake.service.iceberg import IcebergSettings, LakeTables
 
 from .serving import Service, duckdb_reader, pyiceberg_reader, rows_of, served
 
-pytestmark = pytest.mark.daily(0.4)
+pytestmark = pytest.mark.daily(0.3)
 
 
 def both(service: Service, lake: Lake, *, where: str | None = None, name: str = "t") -> Table:
