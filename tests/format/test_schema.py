@@ -11,7 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quacklake.errors import CatalogError, InputError, InvalidNameError
-from quacklake.format.schema import FIELD_ID, Column, ColumnRow, TableSchema, flatten, from_arrow, unflatten
+from quacklake.format.schema import (
+    FIELD_ID,
+    Column,
+    ColumnRow,
+    TableSchema,
+    flatten,
+    from_arrow,
+    of_last_schema,
+    unflatten,
+)
 
 EXAMPLE = pa.schema(
     [
@@ -188,3 +197,29 @@ def test_nested_types_are_spelled_with_quoted_names() -> None:
 )
 def test_every_arrow_list_is_a_list(arrow: pa.DataType) -> None:
     assert from_arrow(pa.schema([("l", arrow)])).columns[0].duckdb_type() == "TINYINT[]"
+
+
+def test_what_is_remembered_of_the_last_arrow_schema_is_never_told_of_another() -> None:
+    asked: list[pa.Schema] = []
+
+    @of_last_schema
+    def shown(schema: pa.Schema) -> str:
+        asked.append(schema)
+        return str(schema.to_string(show_schema_metadata=True))
+
+    plain = pa.schema([("a", pa.int32())])
+    schemas = [
+        plain,
+        pa.schema([("a", pa.int32())]),
+        pa.schema([("a", pa.int64())]),
+        pa.schema([("b", pa.int32())]),
+        pa.schema([pa.field("a", pa.int32(), nullable=False)]),
+        plain.with_metadata({"k": "v"}),
+        pa.schema([pa.field("a", pa.int32(), metadata={"k": "v"})]),
+        pa.schema([("a", pa.dictionary(pa.int8(), pa.string()))]),
+        pa.schema([("a", pa.int32()), ("b", pa.int32())]),
+        plain,
+    ]
+    for schema in schemas:
+        assert shown(schema) == schema.to_string(show_schema_metadata=True)
+    assert len(asked) == len(schemas) - 1

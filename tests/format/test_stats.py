@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
 import json
 import math
@@ -109,8 +108,7 @@ def test_many_rows_have_the_statistics_of_few(type: str, reference: dict[str, Wr
     few = of_array(table["x"], column)
     for array in (pa.chunked_array(table["x"].chunks * 300), pa.concat_arrays(table["x"].chunks * 300)):
         expected = [
-            dataclasses.replace(s, value_count=300 * (s.value_count or 0), null_count=300 * (s.null_count or 0))
-            for s in few
+            s._replace(value_count=300 * (s.value_count or 0), null_count=300 * (s.null_count or 0)) for s in few
         ]
         assert of_array(array, column) == expected
 
@@ -241,14 +239,14 @@ def test_a_column_the_table_knew_nothing_of_stays_unknown() -> None:
 def test_a_bound_that_either_side_lacks_is_lost(
     old: tuple[str | None, str | None], new: tuple[str | None, str | None], low: str | None, high: str | None
 ) -> None:
-    added = dataclasses.replace(NEW, min=new[0], max=new[1])
+    added = NEW._replace(min=new[0], max=new[1])
     merged = merge(TableColumnStats(1, False, None, *old), added, "int32", first=False)
     assert (merged.min, merged.max) == (low, high)
 
 
 def test_rows_without_values_leave_the_bounds_alone() -> None:
     old = TableColumnStats(1, False, None, "1", "6", "{}")
-    assert merge(old, ColumnStats(1, 0, 0, 4), "int32", first=False) == dataclasses.replace(old, contains_null=True)
+    assert merge(old, ColumnStats(1, 0, 0, 4), "int32", first=False) == old._replace(contains_null=True)
 
 
 def test_merging_turns_plain_casts_into_the_documented_text() -> None:
@@ -267,7 +265,7 @@ def test_a_nan_bound_of_another_writer_is_dropped() -> None:
     ("old", "new", "merged"), [(None, 1, None), (False, None, None), (True, 0, True), (False, 2, True)]
 )
 def test_null_is_known_only_when_both_sides_know(old: bool | None, new: int | None, merged: bool | None) -> None:
-    added = dataclasses.replace(NEW, null_count=new)
+    added = NEW._replace(null_count=new)
     assert merge(TableColumnStats(1, old), added, "int32", first=False).contains_null is merged
 
 

@@ -32,7 +32,7 @@ from quacklake.errors import (
 )
 from quacklake.scan import ScanPlan
 
-pytestmark = pytest.mark.daily(0.7)
+pytestmark = pytest.mark.daily(0.5)
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("value", pa.float64())])
 

@@ -21,6 +21,8 @@ from quacklake.engines.duckdb import connections
 from quacklake.errors import ConfigError, CorruptFileError, MissingExtraError, UnsupportedFeatureError
 from quacklake.scan import ScanPlan
 
+pytestmark = pytest.mark.daily(0.5)
+
 ROWS = pa.table({"id": range(1000), "name": [f"name {i}" for i in range(1000)]})
 
 

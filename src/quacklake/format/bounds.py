@@ -163,35 +163,71 @@ def decode(text: str | None, type: str) -> Comparable | None:
 
     Reads the documented encoding and the plain casts that the reference implementation writes for inlined rows.
     """
-    if text is None or type in NESTED:
-        return None
+    return None if text is None else decoder(type)(text)
+
+
+@lru_cache(maxsize=1024)
+def decoder(type: str) -> Callable[[str], Comparable | None]:
+    """Return the function that reads the texts of bounds of a type; see ``decode``."""
+    kind = "none" if type in NESTED else kind_of(type)
+    if kind == "float" and scalar(type).name == "float32":
+        return _read_float32
+    return _DECODERS.get(kind, lambda text: None)
+
+
+def _read_integer(text: str) -> int | None:
+    return int(text) if _INTEGER.fullmatch(text) else None
+
+
+def _read_float(text: str) -> float | None:
     try:
-        match kind_of(type):
-            case "integer":
-                return int(text) if _INTEGER.fullmatch(text) else None
-            case "text":
-                return text
-            case "float":
-                return _float(text, type)
-            case "date" | "timestamp":
-                return parse_temporal(text)
-            case "time":
-                return parse_time(text)
-            case "decimal":
-                number = Decimal(text)
-                return number if number.is_finite() else None
-            case "boolean":
-                return _BOOLEANS.get(text.lower())
-            case "uuid":
-                return uuid.UUID(text).int
-            case "blob" if _HEX.fullmatch(text):
-                return bytes.fromhex(text)
-            # Lower-case hexadecimal may be another writer's encoding or the blob's own characters.
-            case "blob" if _BLOB_CAST.fullmatch(text) and not _ANY_HEX.fullmatch(text):
-                return re.sub(r"\\x(..)", lambda match: chr(int(match[1], 16)), text).encode("latin-1")
-    except (ValueError, InvalidOperation):
-        pass
+        number = float(text)
+    except ValueError:
+        return None
+    return None if math.isnan(number) else number
+
+
+def _read_float32(text: str) -> float | None:
+    number = _read_float(text)
+    return None if number is None else _to_float32(number)
+
+
+def _read_decimal(text: str) -> Decimal | None:
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        return None
+    return number if number.is_finite() else None
+
+
+def _read_uuid(text: str) -> int | None:
+    try:
+        return uuid.UUID(text).int
+    except ValueError:
+        return None
+
+
+def _read_blob(text: str) -> bytes | None:
+    if _HEX.fullmatch(text):
+        return bytes.fromhex(text)
+    # Lower-case hexadecimal may be another writer's encoding or the blob's own characters.
+    if _BLOB_CAST.fullmatch(text) and not _ANY_HEX.fullmatch(text):
+        return re.sub(r"\\x(..)", lambda match: chr(int(match[1], 16)), text).encode("latin-1")
     return None
+
+
+_DECODERS: Mapping[str, Callable[[str], Comparable | None]] = {
+    "integer": _read_integer,
+    "text": str,
+    "float": _read_float,
+    "date": parse_temporal,
+    "timestamp": parse_temporal,
+    "time": parse_time,
+    "decimal": _read_decimal,
+    "boolean": lambda text: _BOOLEANS.get(text.lower()),
+    "uuid": _read_uuid,
+    "blob": _read_blob,
+}
 
 
 def shorten(value: Comparable, *, upper: bool) -> Comparable | None:

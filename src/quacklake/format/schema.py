@@ -7,10 +7,12 @@ several ids: the snapshot of the file decides, or nothing is guessed.
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -24,6 +26,7 @@ FIELD_ID = b"PARQUET:field_id"
 _GEOARROW = {b"ARROW:extension:name": b"geoarrow.wkb", b"ARROW:extension:metadata": b"{}"}
 _TEXT_IN_ARROW = ("interval", "timetz", "uint128", "variant")
 _NAMED_COLUMNS = 20
+T = TypeVar("T")
 _NO_DEFAULT = "NULL"  # how the catalog spells "no default"
 
 
@@ -103,6 +106,24 @@ class Column:
         )
 
 
+def of_last_schema(function: Callable[[pa.Schema], T]) -> Callable[[pa.Schema], T]:
+    """Let a function remember its answer about the last Arrow schema: the next batch is usually alike.
+
+    To compare two schemas takes less than to look at each type, or at the hash of one.
+    """
+    last: tuple[pa.Schema, T] | None = None
+
+    @functools.wraps(function)
+    def ask(schema: pa.Schema) -> T:
+        nonlocal last
+        known = last
+        if known is None or not known[0].equals(schema, True):
+            known = last = (schema, function(schema))
+        return known[1]
+
+    return ask
+
+
 @dataclass(frozen=True)
 class TableSchema:
     """The columns of a table at one snapshot, in order."""
@@ -112,6 +133,11 @@ class TableSchema:
     @cached_property
     def _hash(self) -> int:
         return hash(self.columns)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TableSchema):
+            return NotImplemented
+        return self.columns is other.columns or self.columns == other.columns
 
     def __hash__(self) -> int:
         return self._hash  # a schema is part of many keys, and met with every change of its table
@@ -131,6 +157,11 @@ class TableSchema:
     @cached_property
     def _by_id(self) -> dict[int, Column]:
         return {column.id: column for column in self.walk()}
+
+    @cached_property
+    def leaf_types(self) -> Mapping[int, str]:
+        """Return the types of the scalar columns at any depth, by their ids."""
+        return {leaf.id: leaf.type for leaf in self.leaves()}
 
     @cached_property
     def max_id(self) -> int:

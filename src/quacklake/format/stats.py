@@ -10,23 +10,22 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from quacklake.errors import ConstraintError
-from quacklake.format.bounds import Comparable, comparable, decode, encode_comparable, encoder, kind_of, shorten
+from quacklake.format.bounds import Comparable, comparable, decoder, encoder, kind_of, shorten
 from quacklake.format.extras import extent, merge_extra, merge_fields
-from quacklake.format.schema import Column
+from quacklake.format.schema import Column, of_last_schema
 from quacklake.format.types import DAY, NANOS, NESTED, StatsKind, from_physical, scalar
 
 _SMALL = 200
 """Up to this many rows plain Python is faster than starting a compute kernel."""
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnStats:
+class ColumnStats(NamedTuple):
     """The statistics of one column in one file; ``None`` where nothing is known.
 
     ``value_count`` counts the values that are not NULL. In nested columns ``null_count`` counts missing and empty
@@ -213,8 +212,7 @@ def _measured(type: str) -> tuple[StatsKind, Callable[[Any, str], _Extremes] | N
     return kind, _MEASURES.get(kind)
 
 
-@dataclass(frozen=True, slots=True)
-class TableColumnStats:
+class TableColumnStats(NamedTuple):
     """The statistics of one column over every row a table ever held; ``None`` where nothing is known."""
 
     column_id: int
@@ -258,51 +256,48 @@ def merge(old: TableColumnStats | None, new: ColumnStats, type: str, *, first: b
 
     A statistic that either side lacks, or that cannot be read, is lost; rows without values leave the bounds alone.
     """
-    has_null = None if new.null_count is None else new.null_count > 0
+    # called for each column of each commit: taken apart once, and with few calls
+    id_, _, values, nulls, new_low, new_high, has_nan, extra, new_low_exact, new_high_exact = new
+    has_null = None if nulls is None else nulls > 0
     if first:
-        return TableColumnStats(
-            new.column_id, has_null, new.contains_nan, new.min, new.max, new.extra, new.min_exact, new.max_exact
-        )
+        return TableColumnStats(id_, has_null, has_nan, new_low, new_high, extra, new_low_exact, new_high_exact)
     if old is None:
-        return TableColumnStats(new.column_id)
-    low, high, extra = old.min, old.max, old.extra
-    low_exact, high_exact = old.min_exact, old.max_exact
-    if new.value_count != 0 or new.min is not None or new.max is not None:
-        low, low_exact = _wider((old.min, old.min_exact), (new.min, new.min_exact), type, upper=False)
-        high, high_exact = _wider((old.max, old.max_exact), (new.max, new.max_exact), type, upper=True)
-        extra = _merged_extra(old.extra, new.extra, type)
-    has_null, has_nan = _either(old.contains_null, has_null), _either(old.contains_nan, new.contains_nan)
-    merged = TableColumnStats(new.column_id, has_null, has_nan, low, high, extra, low_exact, high_exact)
+        return TableColumnStats(id_)
+    _, had_null, had_nan, low, high, old_extra, low_exact, high_exact = old
+    if values == 0 and new_low is None and new_high is None:
+        extra = old_extra
+    else:
+        kind, code = _kind(type), _code(type)
+        low, low_exact = _wider(low, low_exact, new_low, new_low_exact, code, False)
+        high, high_exact = _wider(high, high_exact, new_high, new_high_exact, code, True)
+        extra = _merged_extra(old_extra, extra, kind) if kind is _GEOMETRY or kind is _VARIANT else None
+    has_null = None if had_null is None or has_null is None else had_null or has_null
+    has_nan = None if had_nan is None or has_nan is None else had_nan or has_nan
+    merged = TableColumnStats(id_, has_null, has_nan, low, high, extra, low_exact, high_exact)
     return old if merged == old else merged
 
 
-_Bound = tuple[str | None, bool | None]
-
-
-def _wider(old: _Bound, new: _Bound, type: str, *, upper: bool) -> _Bound:
+def _wider(
+    old: str | None, old_exact: bool | None, new: str | None, new_exact: bool | None, code: _Code, upper: bool
+) -> tuple[str | None, bool | None]:
     """Return the wider of two bounds, in the documented encoding, and whether it is exact: of equal ones both must."""
-    if old[0] is None or new[0] is None:
+    if old is None or new is None:
         return None, None
-    one, two = _decoded(old[0], type), _decoded(new[0], type)
+    read, write = code
+    one, two = read(old), read(new)
     if one is None or two is None:
         return None, None
     # Two bounds of one type are always of one Python type.
-    wins = (two > one) if upper else (two < one)  # type: ignore[operator]
-    text = _documented(new[0] if wins else old[0], type)
-    exact = new[1] if wins else old[1] and (new[1] or one != two)
+    if (two > one) if upper else (two < one):  # type: ignore[operator]
+        text, exact = write(two), new_exact
+    else:
+        text, exact = write(one), old_exact and (new_exact or one != two)
     return text, None if text is None else bool(exact)
 
 
-def _merged_extra(old: str | None, new: str | None, type: str) -> str | None:
+def _merged_extra(old: str | None, new: str | None, kind: StatsKind) -> str | None:
     """Return the statistics of a type that has others than bounds."""
-    kind = _kind(type)
-    if kind is _GEOMETRY:
-        return merge_extra(old, new)
-    return merge_fields(old, new, _outer) if kind is _VARIANT else None
-
-
-def _either(one: bool | None, two: bool | None) -> bool | None:
-    return None if one is None or two is None else one or two
+    return merge_extra(old, new) if kind is _GEOMETRY else merge_fields(old, new, _outer)
 
 
 @lru_cache(maxsize=1024)
@@ -312,18 +307,21 @@ def _kind(type: str) -> StatsKind:
 
 def _outer(old: str | None, new: str | None, type: str, *, upper: bool) -> str | None:
     """Return the wider of two bounds, in the documented encoding."""
-    return _wider((old, None), (new, None), type, upper=upper)[0]
+    return _wider(old, None, new, None, _code(type), upper)[0]
 
 
-# The bounds of a table are met again with every commit.
-_decoded = lru_cache(maxsize=16_384)(decode)
+_Code = tuple[Callable[[str], Comparable | None], Callable[[Any], str | None]]
 
 
-@lru_cache(maxsize=16_384)
-def _documented(text: str, type: str) -> str | None:
-    """Return a bound in the documented encoding."""
-    value = _decoded(text, type)
-    return None if value is None else encode_comparable(value, type)
+@lru_cache(maxsize=1024)
+def _code(type: str) -> _Code:
+    """Return what reads the bounds of a type, and what writes them in the documented encoding."""
+    kind, read = _kind(type), decoder(type)
+    if kind not in _MEASURES:  # it has no bounds
+        return read, lambda value: None
+    if _MEASURES[kind] is _temporal:
+        read = lru_cache(maxsize=4_096)(read)  # the bounds of a table are met again with every commit
+    return read, encoder(type)
 
 
 _INFINITY = (1 << 63) - 1
@@ -376,12 +374,7 @@ def _range(arrow: pa.DataType) -> _Range | None:
     return _DURATIONS.get(arrow.unit) if pa.types.is_duration(arrow) else None
 
 
-_ALL_VALUES = {
-    *(type_.id for type_ in (pa.bool_(), pa.float32(), pa.float64(), pa.string(), pa.large_string(), pa.binary())),
-    *(type_.id for type_ in (pa.int8(), pa.int16(), pa.int32(), pa.int64())),
-    *(type_.id for type_ in (pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64())),
-}
-"""The most common of the Arrow types for which ``needs_check`` is False."""
+_INTERVAL = pa.month_day_nano_interval()
 
 
 def needs_check(arrow: pa.DataType) -> bool:
@@ -390,24 +383,29 @@ def needs_check(arrow: pa.DataType) -> bool:
         return needs_check(arrow.value_type)
     if isinstance(arrow, pa.BaseExtensionType):
         return needs_check(arrow.storage_type)
-    if pa.types.is_map(arrow) or arrow == pa.month_day_nano_interval():
+    if pa.types.is_map(arrow) or arrow == _INTERVAL:
         return True
     if pa.types.is_nested(arrow):
         return any(needs_check(arrow.field(index).type) for index in range(arrow.num_fields))
     return _range(arrow) is not None
 
 
+@of_last_schema
+def _to_check(schema: pa.Schema) -> list[tuple[int, str]]:
+    """Return the columns of which a value may be none, as their places and names."""
+    return [(place, field.name) for place, field in enumerate(schema) if needs_check(field.type)]
+
+
 def check_values(rows: pa.Table | pa.RecordBatch, *, exact: bool = True) -> None:
     """Raise ``ConstraintError`` for a value that its column cannot store; without ``exact`` it may lose digits."""
-    for index, arrow in enumerate(rows.schema.types):
-        if arrow.id not in _ALL_VALUES and needs_check(arrow):
-            name, column = rows.schema.field(index).name, rows.column(index)
-            for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
-                for leaf in _leaves(chunk, name):
-                    if leaf.type != pa.month_day_nano_interval():
-                        _check_integers(leaf, name, exact=exact)
-                    elif exact:
-                        _check_intervals(leaf, name)
+    for place, name in _to_check(rows.schema):
+        column = rows.column(place)
+        for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
+            for leaf in _leaves(chunk, name):
+                if leaf.type != _INTERVAL:
+                    _check_integers(leaf, name, exact=exact)
+                elif exact:
+                    _check_intervals(leaf, name)
 
 
 def _leaves(array: Any, name: str) -> Iterator[Any]:

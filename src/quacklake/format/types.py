@@ -288,7 +288,7 @@ INFINITY = 1 << 127
 
 _EPOCH = dt.date(1970, 1, 1).toordinal()
 _EPOCH_TIME = dt.datetime(1970, 1, 1)
-_MICROS = tuple((end - _EPOCH_TIME) // dt.timedelta(microseconds=1) for end in (dt.datetime.min, dt.datetime.max))
+MICROS = tuple((end - _EPOCH_TIME) // dt.timedelta(microseconds=1) for end in (dt.datetime.min, dt.datetime.max))
 """The microseconds that the standard library's times reach, from the year 1 to the end of 9999."""
 _PHYSICAL_INFINITY = {32: (1 << 31) - 1, 64: (1 << 63) - 1}
 _TEMPORAL = re.compile(
@@ -366,12 +366,17 @@ def timestamp_text(value: int, *, zone: bool = False) -> str:
     if abs(value) == INFINITY:
         return "infinity" if value > 0 else "-infinity"
     micros, rest = divmod(value, 1_000)
-    if _MICROS[0] <= micros <= _MICROS[1] and not rest:  # the same, by the standard library's own clock
-        text = str(_EPOCH_TIME + dt.timedelta(microseconds=micros))
-        text = text.rstrip("0") if "." in text else text
+    if MICROS[0] <= micros <= MICROS[1] and not rest:
+        text = micros_text(micros)
     else:
         text = f"{date_text(value)} {time_text(value % DAY)}"
     return f"{text}+00" if zone else text
+
+
+def micros_text(micros: int) -> str:
+    """Return the same of microseconds within ``MICROS``, by the standard library's own clock."""
+    text = str(_EPOCH_TIME + dt.timedelta(0, 0, micros))
+    return text.rstrip("0") if "." in text else text
 
 
 def parse_time(text: str) -> int | None:

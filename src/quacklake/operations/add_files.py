@@ -393,7 +393,7 @@ def new_file(
     for column in shape.folders:
         one, texts[column.id] = values[column.id, folder_text(column, added)]
         nulls = footer.rows if one.value_count == 0 else 0
-        stats.append(replace(one, size_bytes=0, value_count=footer.rows - nulls, null_count=nulls))
+        stats.append(one._replace(size_bytes=0, value_count=footer.rows - nulls, null_count=nulls))
     for column in shape.missing:
         # For a column that is not in the file, only NULL is certain without evaluating the default.
         empty = column.initial_default is None and column in table.schema.columns

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import duckdb
 import pyarrow as pa
@@ -85,9 +85,27 @@ class Match:
     source: str | None
 
 
-def match(rows: pa.Schema, schema: TableSchema, table: str, *, partial: bool = False) -> list[Match]:
+class Matches(list[Match]):
+    """The matches of all columns of a table with those of an Arrow schema."""
+
+    def __init__(self, matches: Iterable[Match], rows: pa.Schema) -> None:
+        super().__init__(matches)
+        columns = [found.column for found in self]
+        self._same = (
+            [column.name for column in columns] == rows.names
+            and not any(column.nested or column.type in _CHECKED for column in columns)
+            and [column.arrow_type() for column in columns] == rows.types
+        )
+        self._required = [place for place, column in enumerate(columns) if not column.nullable]
+
+    def fit(self, rows: pa.Table) -> bool:
+        """Return True for rows that are those of the lake's table already."""
+        return self._same and not any(rows.column(place).null_count for place in self._required)
+
+
+def match(rows: pa.Schema, schema: TableSchema, table: str, *, partial: bool = False) -> Matches:
     """Match a table's columns with the input's; ``partial`` lets any be missing. Raises ``SchemaMismatchError``."""
-    return match_given(given_schema(rows, table), schema, table, partial=partial)
+    return Matches(match_given(given_schema(rows, table), schema, table, partial=partial), rows)
 
 
 def match_given(given: TableSchema, schema: TableSchema, table: str, *, partial: bool = False) -> list[Match]:
@@ -276,28 +294,27 @@ def encoded_insert(
     database = context.catalog.encoding
     columns: list[list[Any] | None] = []
     stats: list[ColumnStats] = []
-    for index, column in enumerate(table.schema.columns):
+    for index, small in enumerate(small_batches.encode(rows, table.schema, database)):
+        if small is not None:
+            columns.append(small[0])
+            stats.append(small[1])
+            continue
+        column = table.schema.columns[index]
         array, wanted = rows.column(index), column.arrow_type()
         if array.type != wanted and not column.travels_as_text and "tz=" in str(array.type):
             # inlined times are in UTC, and DuckDB returns them in the time zone of the session
             rows = rows.set_column(index, rows.schema.field(index).with_type(wanted), array.cast(wanted))
             array = rows.column(index)
-        small = small_batches.encode(array, column, database) if array.type == wanted else None
-        if small is not None:
-            columns.append(small[0])
-            stats.append(small[1])
-            continue
         columns.append(inline.encode(array, column, database))
         if column.nested and column.travels_as_text:
             stats.extend(ColumnStats(leaf.id) for leaf in column.leaves())
         else:
             stats.extend(of_array(array, column))
-    hard = [column for column, values in zip(table.schema.columns, columns, strict=True) if values is None]
-    texts = context.engine.texts(rows, hard)
-    encoded = [
-        texts[column.id] if values is None else values
-        for column, values in zip(table.schema.columns, columns, strict=True)
-    ]
+    if None in columns:
+        named = list(zip(table.schema.columns, columns, strict=True))
+        texts = context.engine.texts(rows, [column for column, values in named if values is None])
+        columns = [texts[column.id] if values is None else values for column, values in named]
+    encoded = cast("list[list[Any]]", columns)
     return InlinedInsert(rows, tuple(zip(*encoded, strict=True)), tuple(row_ids), tuple(stats))
 
 

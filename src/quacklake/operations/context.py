@@ -31,7 +31,7 @@ from quacklake.format.objects import MacroInfo, TableInfo
 from quacklake.format.options import EXPOSED, OptionRow, effective
 from quacklake.format.schema import TableSchema
 from quacklake.format.snapshots import Snapshot
-from quacklake.operations.conform import Match, match
+from quacklake.operations.conform import Matches, match
 from quacklake.operations.views import order_macros
 from quacklake.scan.remembered import Plans
 from quacklake.storage import Store
@@ -150,13 +150,13 @@ class LakeContext:
     """The teller of reads and writes to a collector; None unless the settings name one."""
     audit: Any = None
     """The audit log, made by the package that has it when it is needed."""
-    _matches: dict[tuple[pa.Schema, TableSchema, bool], list[Match]] = field(default_factory=dict)
-    _last_match: tuple[pa.Schema, TableSchema, bool, list[Match]] | None = None
+    _matches: dict[tuple[pa.Schema, TableSchema, bool], Matches] = field(default_factory=dict)
+    _last_match: tuple[pa.Schema, TableSchema, bool, Matches] | None = None
     _options: list[OptionRow] | None = None
     _options_at: float = 0.0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def match(self, rows: pa.Schema, table: TableInfo, *, partial: bool = False) -> list[Match]:
+    def match(self, rows: pa.Schema, table: TableInfo, *, partial: bool = False) -> Matches:
         """Match rows of an Arrow schema with a table; cached, because the next batch is usually alike."""
         last = self._last_match
         if last is not None and last[1] is table.schema and last[2] == partial and last[0].equals(rows, True):

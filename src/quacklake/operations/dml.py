@@ -52,7 +52,7 @@ def append(
     small = source.first(context.inline_limit(table))
     if small is not None:
         if small.num_rows:
-            rows = conform.to_table(context.engine, small, matches)
+            rows = small if matches.fit(small) else conform.to_table(context.engine, small, matches)
             tx.pending(table).add_insert(encoded_insert(context, table, rows, [None] * rows.num_rows))
         return int(small.num_rows)
     select = ", ".join(conform.expressions(matches))

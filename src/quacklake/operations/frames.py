@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from quacklake import telemetry
 from quacklake.errors import InputError, SchemaMismatchError
-from quacklake.format.schema import TableSchema
+from quacklake.format.schema import TableSchema, of_last_schema
 from quacklake.format.stats import check_values
 from quacklake.operations.input_paths import is_path
 from quacklake.storage import Store
@@ -32,9 +32,14 @@ _READABLE = {
 """The most common of the Arrow types that stay as they are."""
 
 
+@of_last_schema
+def _is_readable(schema: pa.Schema) -> bool:
+    return all(type_.id in _READABLE for type_ in schema.types)
+
+
 def readable_schema(schema: pa.Schema) -> pa.Schema:
     """Return the schema with types that DuckDB can read; unchanged if it reads all. Raises ``SchemaMismatchError``."""
-    if all(type_.id in _READABLE for type_ in schema.types):
+    if _is_readable(schema):
         return schema
     fields = [field.with_type(_type(field.type, field.name)) for field in schema]
     return schema if fields == list(schema) else pa.schema(fields, schema.metadata)

@@ -270,7 +270,7 @@ class LakeHandle(Handle):
                 telemetry.count("commit.failures", tenant=context.catalog.label)
             raise
         self.check_changes(tx, changes)
-        tx.seal(replace(changes, signature=signature))
+        tx.seal(replace(changes, signature=signature) if signature.given else changes)
         return tx
 
     def auditing(self, kind: str, text: str) -> AbstractContextManager[None]:

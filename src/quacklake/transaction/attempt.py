@@ -113,7 +113,7 @@ class Attempt:
             return self.latest
         must_weigh = _check_limits(writer, self.changes)
         changes = self.changes = self.dated(self.latest.id + 1)
-        created = changes.new_ids()
+        created = changes.new_ids() if changes.alters_schema else []
         self.ids = dict(zip(created, self._catalog_ids, strict=False))
         tables = [replace(change, table=self._real(change.table)) if self.ids else change for change in changes.tables]
         self._inlined = self._inlined_versions(tables)
@@ -132,13 +132,21 @@ class Attempt:
         counted = sorted(inserting | set(retyped))
         remembered = self.catalog.totals.known(self.latest.id, counted) if counted else {}
         known: Mapping[int, Totals] = read_totals(writer, counted) if remembered is None else remembered
-        rows = self._plan_rows(tables, draft, {id_: _without(known[id_], retyped.get(id_, ())) for id_ in known})
-        rows.totals |= {id_: _without(known[id_], retyped[id_]) for id_ in retyped if id_ in known.keys() - rows.totals}
-        self._make_tables(tables, draft)
-        self._end_things(tables, draft)
-        snapshot = replace(draft, next_file_id=next(self._file_ids))
-        self._insert_objects(draft)
-        self._insert_rows(tables, rows, draft)
+        left = {id_: _without(known[id_], retyped.get(id_, ())) for id_ in known} if retyped else known
+        rows = self._plan_rows(tables, draft, left)
+        rows.totals |= {id_: left[id_] for id_ in retyped if id_ in left.keys() - rows.totals}
+        adds = changes.only_adds and not alters
+        if not adds:
+            self._make_tables(tables, draft)
+            if alters:
+                self._end_objects(draft)
+            self._end_rows(tables, draft)
+        next_file_id = next(self._file_ids)
+        snapshot = Snapshot(draft.id, draft.time, draft.schema_version, draft.next_catalog_id, next_file_id)
+        if alters:
+            self._insert_objects(draft)
+        if rows.files or not adds:
+            self._insert_rows(tables, rows, draft)
         most = writer.limits.bytes or 0
         if must_weigh and live_bytes(writer) > most:
             hint = "delete rows or drop tables, then rewrite_data_files() makes room"
@@ -185,8 +193,7 @@ class Attempt:
         """Return by table the columns whose bounds do not outlive a change of their type, as in 1.1."""
         retyped: dict[int, list[int]] = {}
         for table in self.changes.altered_tables if self.catalog.is_next else ():
-            before = {leaf.id: leaf.type for leaf in table.before.schema.leaves()}
-            after = {leaf.id: leaf.type for leaf in table.after.schema.leaves()}
+            before, after = table.before.schema.leaf_types, table.after.schema.leaf_types
             lost = [id_ for id_, type_ in after.items() if not keeps_bounds(before.get(id_, type_), type_)]
             if lost:
                 retyped[table.id] = lost
@@ -323,8 +330,8 @@ class Attempt:
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
-    def _end_things(self, tables: list[TableChange], snapshot: Snapshot) -> None:
-        """End what ends with this snapshot; something that has ended already is a conflict."""
+    def _end_objects(self, snapshot: Snapshot) -> None:
+        """End the tables, columns and others that end with this snapshot; one that has ended already is a conflict."""
         changes, writer = self.changes, self.writer
         renamed = [table.id for table in changes.altered_tables if table.renamed]
         end_named(writer, "table", renamed, changes.base.id, snapshot.id)
@@ -345,6 +352,10 @@ class Attempt:
             writer.tables.end_tables([table.id for table in changes.dropped_tables], snapshot.id)
         changes.objects.end(writer, changes.base.id, snapshot.id)
         writer.tables.end_schemas([schema.id for schema in changes.dropped_schemas], snapshot.id)
+
+    def _end_rows(self, tables: list[TableChange], snapshot: Snapshot) -> None:
+        """End the files and rows that end with this snapshot; one that has ended already is a conflict."""
+        changes, writer = self.changes, self.writer
         for change in tables:
             dated = (*change.past_deletes, *change.dated_deletes)
             replaced = [new.replaces for new in change.delete_files] + [past.replaces for past in dated]
@@ -443,7 +454,7 @@ def _without(totals: Totals, columns: Iterable[int]) -> Totals:
     if not lost:
         return totals
     bare = {
-        id_: replace(stats, min=None, max=None, min_exact=None, max_exact=None, extra=None)
+        id_: stats._replace(min=None, max=None, min_exact=None, max_exact=None, extra=None)
         for id_, stats in lost.items()
     }
     return replace(totals, columns={**totals.columns, **bare})
@@ -451,16 +462,15 @@ def _without(totals: Totals, columns: Iterable[int]) -> Totals:
 
 def _merged(change: TableChange, before: Totals | None) -> dict[int, TableColumnStats]:
     """Return the table-level statistics after an insert; ``before`` is None for a table that had no rows yet."""
-    types = {column.id: column.type for column in change.table.schema.leaves()}
+    types = change.table.schema.leaf_types
     merged = {} if before is None else dict(before.columns)
-    fresh: set[int] = set()
     for stats in (*(file.stats for file in change.data_files), *(insert.stats for insert in change.inlined)):
         for column in stats:
-            type_ = types.get(column.column_id)
+            id_ = column.column_id
+            type_ = types.get(id_)
             if type_ is not None:
-                first = before is None and column.column_id not in fresh
-                merged[column.column_id] = merge(merged.get(column.column_id), column, type_, first=first)
-                fresh.add(column.column_id)
+                old = merged.get(id_)
+                merged[id_] = merge(old, column, type_, first=old is None and before is None)
     return merged
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, cast
 
 import pyarrow as pa
 
@@ -351,9 +351,8 @@ class ChangeSet:
     @property
     def only_adds(self) -> bool:
         """True when it adds rows to tables, and does nothing else."""
-        bare = all(table == TableChange(table.table, table.data_files, table.inlined) for table in self.tables)
-        return bare and self == ChangeSet(
-            self.token, self.base, self.tables, schema_ids=self.schema_ids, signature=self.signature
+        return _other_changes(self) == _NO_OTHER_CHANGES and all(
+            _other_rows(table) == _NO_OTHER_ROWS for table in self.tables
         )
 
     @property
@@ -394,6 +393,14 @@ class ChangeSet:
     def changes(self, ids: Mapping[int, int] | None = None) -> list[Change]:
         """Return the changes in the words of the format, with local ids replaced by ``ids``."""
         real = ids or {}
+        changes = self._altering(real) if self.alters_schema else []
+        for table in self.tables:
+            id_ = real.get(table.table.id, table.table.id)
+            changes += [Change(kind, id=id_) for kind in table.kinds() if id_ >= 0]
+        return changes
+
+    def _altering(self, real: Mapping[int, int]) -> list[Change]:
+        """Return the changes of anything but rows."""
         changes = [Change(ChangeKind.DROPPED_SCHEMA, id=schema.id) for schema in self.dropped_schemas]
         changes += self.objects.changes()
         changes += [Change(ChangeKind.DROPPED_TABLE, id=table.id) for table in self.dropped_tables]
@@ -404,9 +411,6 @@ class ChangeSet:
         changes += [Change(ChangeKind.ALTERED_TABLE, id=table.id) for table in self.altered_tables if table.altered]
         laid_out = [table.id for table in self.created_tables if table.partition is not None or table.sort is not None]
         changes += [Change(ChangeKind.ALTERED_TABLE, id=real[id_]) for id_ in laid_out if id_ in real]
-        for table in self.tables:
-            id_ = real.get(table.table.id, table.table.id)
-            changes += [Change(kind, id=id_) for kind in table.kinds() if id_ >= 0]
         return changes
 
     def dated(self, snapshot: int, redate: Redate) -> ChangeSet:
@@ -431,13 +435,24 @@ class ChangeSet:
         return self if all(map(operator.is_, tables, self.tables)) else replace(self, tables=tuple(tables))
 
 
+def _all_but(kind: Any, *known: str) -> operator.attrgetter[Any]:
+    """Return what gets the values of all fields of a class but a few."""
+    return operator.attrgetter(*(each.name for each in fields(kind) if each.name not in known))
+
+
+_other_rows = _all_but(TableChange, "table", "data_files", "inlined")
+_other_changes = _all_but(ChangeSet, "token", "base", "tables", "schema_ids", "signature")
+_NO_OTHER_ROWS = _other_rows(TableChange(cast(Any, None)))
+_NO_OTHER_CHANGES = _other_changes(ChangeSet("", cast(Any, None)))
+
+
 def _without_bounds(change: TableChange, columns: Collection[int]) -> TableChange:
     if not columns:
         return change
 
     def bare(stats: tuple[ColumnStats, ...]) -> tuple[ColumnStats, ...]:
         nothing: dict[str, Any] = dict.fromkeys(("min", "max", "min_exact", "max_exact"))
-        return tuple(replace(each, **nothing) if each.column_id in columns else each for each in stats)
+        return tuple(each._replace(**nothing) if each.column_id in columns else each for each in stats)
 
     return replace(
         change,

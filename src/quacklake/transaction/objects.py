@@ -133,7 +133,7 @@ class PendingObjects:
 
     def changes(self) -> ObjectChanges:
         """Return everything so far, as immutable data."""
-        views = {view.id for view in self.views()}
+        views = {view.id for view in self.views()} if self._tags else set()
         return ObjectChanges(
             created_views=tuple(self._created_views.values()),
             renamed_views=tuple(self._renamed_views.values()),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -299,15 +299,27 @@ class DeleteWriter(Protocol):
         """Write the delete file again with another snapshot for its new deletes."""
 
 
-def table_change(tx: Transaction, pending: PendingTable, writer: DeleteWriter, limit: int) -> TableChange:
+def table_change(
+    tx: Transaction, pending: PendingTable, writer: DeleteWriter, limit: Callable[[TableInfo], int]
+) -> TableChange:
     """Return the changes of one table as immutable data. Up to ``limit`` deletes go to the catalog, more to files."""
+    mapped = {file.mapping_id for file in pending.files}
+    added = TableChange(
+        table=pending.table,
+        data_files=tuple(pending.files),
+        inlined=tuple(insert for insert in pending.inserts if insert.rows.num_rows),
+        reads=pending.reads,
+        mappings=tuple(mapping for mapping in pending.mappings if mapping.id in mapped),
+    )
+    if not (pending.touched or pending.ended_files or pending.ended_rows or pending.written_deletes):
+        return added
     new = {file.id for file in pending.files}
     deleted = pending.deleted_positions()
     dead = {id_ for id_, gone in deleted.items() if pending.touched[id_].live == len(gone)}
     partly = {id_: gone for id_, gone in deleted.items() if id_ not in dead}
     small = {id_: gone for id_, gone in partly.items() if id_ not in new}
     inlined: list[tuple[int, int]] = []
-    if sum(len(gone) for gone in small.values()) <= limit:
+    if sum(len(gone) for gone in small.values()) <= limit(pending.table):
         inlined = [(id_, position) for id_, gone in small.items() for position in gone.to_pylist()]
         partly = {id_: gone for id_, gone in partly.items() if id_ in new}
     ended = sorted({id_ for id_ in dead if id_ >= 0} | pending.ended_files)
@@ -327,17 +339,13 @@ def table_change(tx: Transaction, pending: PendingTable, writer: DeleteWriter, l
     past = [
         writer.write_past(tx, pending.table, id_, touched[id_], dated[id_]) for id_ in ended if touched[id_].inlined
     ]
-    mapped = {file.mapping_id for file in pending.files}
-    return TableChange(
-        table=pending.table,
+    return replace(
+        added,
         data_files=tuple(file for file in pending.files if file.id not in dead),
-        inlined=tuple(insert for insert in pending.inserts if insert.rows.num_rows),
         delete_files=(*pending.written_deletes, *delete_files),
         inlined_deletes=tuple(inlined),
         ended_rows={version: tuple(sorted(rows)) for version, rows in pending.ended_rows.items() if rows},
         ended_files=tuple(ended),
         past_deletes=tuple(past),
         touched={id_: file.delete_file_id for id_, file in touched.items() if id_ >= 0},
-        reads=pending.reads,
-        mappings=tuple(mapping for mapping in pending.mappings if mapping.id in mapped),
     )

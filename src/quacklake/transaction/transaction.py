@@ -353,9 +353,7 @@ class Transaction(Reading):
         if self.scratch:
             raise InputError("the transaction cannot be committed: it was begun to be undone")
         self._delete_writer = writer
-        changes = [
-            table_change(self, pending, writer, delete_limit(pending.table)) for pending in self._pending.values()
-        ]
+        changes = [table_change(self, pending, writer, delete_limit) for pending in self._pending.values()]
         altered = tuple(table for table in self._altered.values() if table.before != table.after)
         reshaped = [*self._created.values(), *(table.after for table in altered if table.stored_otherwise)]
         reshaped += [revived.table for revived in self._revived.values()]

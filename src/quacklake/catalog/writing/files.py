@@ -239,28 +239,27 @@ def write_totals(writer: WriteStatements, totals: Mapping[int, Totals], known: M
     exact = "min_is_exact" in columns.c
     names = ("contains_null", "contains_nan", "min_value", "max_value", "extra_stats")
     names += ("min_is_exact", "max_is_exact") if exact else ()
+    kept = len(names) + 1
     new, changed = [], []
     for id_, total in totals.items():
         before = known[id_].columns if id_ in known else {}
         for column_id, stats in total.columns.items():
             old = before.get(column_id)
-            if old is stats:
-                continue
-            values = _bounds(stats, exact=exact)
             if old is None:
-                new.append((id_, column_id, *values))
-            elif _bounds(old, exact=exact) != values:
-                changed.append((id_, column_id, *values))
+                new.append((id_, *_stored(stats, exact)))
+            elif old is not stats and old[:kept] != stats[:kept]:
+                changed.append((id_, *_stored(stats, exact)))
     if new:
         writer.insert_many("insert_column_totals", columns, ("table_id", "column_id", *names), new)
     if changed:
         writer.update_many("put_column_totals", columns, ("table_id", "column_id"), names, changed)
 
 
-def _bounds(stats: TableColumnStats, *, exact: bool) -> tuple[Any, ...]:
-    low, high = stored_bound(stats.min), stored_bound(stats.max)
-    values = (stats.contains_null, stats.contains_nan, low, high, stats.extra)
-    return (*values, stored_exact(low, stats.min_exact), stored_exact(high, stats.max_exact)) if exact else values
+def _stored(stats: TableColumnStats, exact: bool) -> tuple[Any, ...]:
+    """Return statistics as the catalog has them, in the order of its columns."""
+    id_, has_null, has_nan, low, high, extra, low_exact, high_exact = stats
+    values = (id_, has_null, has_nan, stored_bound(low), stored_bound(high), extra)
+    return (*values, stored_exact(low, low_exact), stored_exact(high, high_exact)) if exact else values
 
 
 _MAX_TABLES = 256

@@ -377,9 +377,9 @@ def _file(
             nan, *bounds = floats[column.id] or (False, None, None)
             low, high = (None if bound is None else encode_comparable(bound, column.type) for bound in bounds)
             each = (
-                replace(each, contains_nan=nan)
+                each._replace(contains_nan=nan)
                 if floats[column.id] is None
-                else replace(each, contains_nan=nan, min=low, max=high)
+                else each._replace(contains_nan=nan, min=low, max=high)
             )
         stats.append(each)
     needed = {column.id: column.name for column in table.schema.columns if not (column.nullable or column.nested)}
