@@ -13,7 +13,7 @@ import sqlalchemy as sa
 import quacklake
 from quacklake.catalog import parse_url
 from quacklake.catalog.shared_tables import SharedTables
-from quacklake.catalog.tables import INDEXES, SPEC, VERSION
+from quacklake.catalog.tables import SPEC, VERSION, Tables
 from tests.catalog.stock import Stock, attached, connect
 from tests.layout import LAYOUT
 
@@ -136,7 +136,8 @@ def test_mysql_has_the_same_tables_and_first_rows(new_url: NewUrl, tmp_path: Pat
 def test_our_indexes_are_there(database: str, new_url: NewUrl, tmp_path: Path) -> None:
     url = new_url(database)
     quacklake.connect(url, data_path=tmp_path / "data").close()
-    wanted = {index.name for index in SharedTables.of().indexes(database)} if LAYOUT == "shared" else set(INDEXES)
+    tables = SharedTables.of() if LAYOUT == "shared" else Tables.of()
+    wanted = {index.name for index in tables.indexes(database)}
     with sa.create_engine(parse_url(url).url, poolclass=sa.NullPool).connect() as connection:
         found = sa.inspect(connection).get_multi_indexes().values()
         assert wanted <= {index["name"] for indexes in found for index in indexes}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.schema import CreateIndex, CreateTable
 from sqlalchemy.sql import visitors
 
 import quacklake
@@ -52,6 +54,23 @@ def test_a_lake_on_another_kind_of_database_does_not_get_the_statements_of_the_f
             assert lake.table("t").to_pylist() == [{"id": 1}]
             assert lake.snapshots().num_rows == 2
     assert {"sqlite", "duckdb"} <= {kind for kind, _ in Tables.of().statements}
+
+
+def test_definitions_are_those_that_sqlalchemy_writes_for_each_kind_of_database(tmp_path: Path) -> None:
+    for kind in ("sqlite", "duckdb", "sqlite", "duckdb"):
+        with quacklake.connect(f"{kind}:///{tmp_path}/{kind}-{uuid.uuid4()}.db", data_path=tmp_path / kind) as lake:
+            dialect = lake._context.catalog._engine.dialect
+            tables = Tables.of()
+            indexes = tables.indexes(kind) if kind == "sqlite" else ()
+            wanted = {
+                *(str(CreateTable(table).compile(dialect=dialect)) for table in tables.stock()),
+                *(
+                    str(CreateTable(table, if_not_exists=True).compile(dialect=dialect))
+                    for table in tables.own.values()
+                ),
+                *(str(CreateIndex(index).compile(dialect=dialect)) for index in indexes),
+            }
+            assert {text for key, text in tables.definitions.items() if dialect.name in key} == wanted
 
 
 def test_tables_are_made_when_they_are_named_and_once_for_all_threads() -> None:

@@ -16,14 +16,15 @@ import sqlalchemy as sa
 import quacklake
 from quacklake import faults
 from quacklake.catalog import parse_url
+from quacklake.catalog.indexes import INDEXES
 from quacklake.catalog.migrations import table_versions
-from quacklake.catalog.tables import INDEXES, VERSION, Tables
+from quacklake.catalog.tables import VERSION, Tables
 from quacklake.errors import ReadOnlyError, UnsupportedVersionError
 from tests.catalog.stock import Stock
 from tests.golden.lakes import LAKES, CopiedLake, GoldenLake
 from tests.golden.oldest import SOURCES, make
 
-pytestmark = pytest.mark.daily(0.45)
+pytestmark = pytest.mark.daily(0.33)
 
 NewUrl = Callable[[str], str]
 Dump = dict[str, tuple[tuple[str, ...], list[tuple[str | None, ...]]]]

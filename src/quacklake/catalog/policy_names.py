@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 
 import sqlalchemy as sa
 
+from quacklake.catalog.name_keys import is_called
 from quacklake.catalog.reading.reader import Reader
 from quacklake.catalog.statements import SOME, parts
 from quacklake.format.access import PolicyRow
@@ -102,11 +103,12 @@ def _table(policy: PolicyRow) -> tuple[str, str]:
 def _table_rows(reader: Reader, ids: Iterable[int], texts: Iterable[str]) -> list[_Named[int]]:
     """Return the names of tables with some ids, and of those that had some names."""
     t, s = reader.meta["table"], reader.meta["schema"]
-    lower = sa.func.lower(t.c.table_name)
-    known = sorted({*texts, *map(fold, texts)})
+    known = sorted(set(map(fold, texts)))
     found: set[_Named[int]] = set()
     wheres: list[sa.ColumnElement[bool]] = [t.c.table_id.in_(some) for some in parts(sorted(ids), SOME)]
-    wheres += [sa.or_(t.c.table_name.in_(some), lower.in_(some)) for some in parts(known, SOME)]
+    wheres += [
+        is_called(t.c.table_name, list(map(sa.literal, some)), reader.backend.name) for some in parts(known, SOME)
+    ]
     for where in [sa.or_(*wheres)] if len(wheres) == 2 else wheres:
         names = sa.select(t.c.table_id, s.c.schema_name, t.c.table_name, t.c.begin_snapshot, s.c.begin_snapshot)
         names = names.join_from(t, s, s.c.schema_id == t.c.schema_id).where(where)

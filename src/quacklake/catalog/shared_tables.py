@@ -18,16 +18,15 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.schema import CreateTable
 
 from quacklake.catalog import scoped
+from quacklake.catalog.indexes import INDEXES
+from quacklake.catalog.name_keys import name_indexes
 from quacklake.catalog.scoped import CATALOG_ID
 from quacklake.catalog.statements import DELETES, ROWS
-from quacklake.catalog.tables import INDEXES, OWN_TABLES, WIDE_SPEC, ColumnSpec, Name, Text
+from quacklake.catalog.tables import OWN_TABLES, WIDE_SPEC, ColumnSpec, Name, Text
 from quacklake.errors import UnsupportedFeatureError
 
 _KEYS = {
     "view_id": "view view_column_tag",
-    "object_id": "tag",
-    "table_id": "column_tag partition_info partition_column column_mapping sort_info sort_expression",
-    "mapping_id": "name_mapping",
     "macro_id": "macro macro_impl macro_parameters",
 }
 #: Indexes of a shared lake; name -> (table, columns), each of which follows ``catalog_id``.
@@ -167,6 +166,8 @@ class SharedTables:
                 sa.Index(name, *(self.definitions[table].c[column] for column in (scoped.CATALOG_ID, *columns)))
                 for name, (table, columns) in _INDEXES.items()
             ]
+            stock = {name: self[name] for name in WIDE_SPEC}
+            self._indexes[database] += name_indexes(stock, database, (scoped.CATALOG_ID,))
             self._indexes[database].append(self._dropped(database))
             self._indexes[database].append(sa.Index("quacklake_shares_owner", self.shares.c.owner_id))
             self._indexes[database].append(sa.Index("quacklake_shares_borrower", self.shares.c.borrower_id))

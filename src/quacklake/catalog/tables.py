@@ -19,7 +19,9 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator, TypeEngine, UserDefinedType
 
 from quacklake.catalog import scoped
+from quacklake.catalog.indexes import COVERED, INDEXES
 from quacklake.catalog.late_tables import LateTables
+from quacklake.catalog.name_keys import name_indexes
 from quacklake.format.snapshots import format_time, parse_time
 
 VERSION = "1.0"
@@ -305,31 +307,8 @@ _ASSUMED: Mapping[str, Any] = {"path": "", "path_is_relative": True}
 _PARTIAL = "partial_file_info"
 _PARTIAL_MAX = "partial_max:"
 
-#: Indexes that we add; name -> (table, columns). They do not disturb stock DuckLake.
-INDEXES: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
-    {
-        "quacklake_data_file_table": ("data_file", ("table_id", "begin_snapshot")),
-        "quacklake_delete_file_table": ("delete_file", ("table_id", "data_file_id")),
-        "quacklake_delete_file_file": ("delete_file", ("data_file_id",)),
-        "quacklake_file_stats": ("file_column_stats", ("table_id", "column_id", "data_file_id")),
-        "quacklake_file_stats_file": ("file_column_stats", ("data_file_id",)),
-        "quacklake_column_table": ("column", ("table_id", "begin_snapshot")),
-        "quacklake_table_id": ("table", ("table_id", "begin_snapshot")),
-        "quacklake_table_schema": ("table", ("schema_id", "begin_snapshot")),
-        "quacklake_table_stats": ("table_stats", ("table_id",)),
-        "quacklake_column_stats": ("table_column_stats", ("table_id", "column_id")),
-        "quacklake_partition_value": ("file_partition_value", ("table_id", "data_file_id")),
-        "quacklake_schema_versions": ("schema_versions", ("table_id", "schema_version")),
-        "quacklake_inlined_tables": ("inlined_data_tables", ("table_id",)),
-    }
-)
-
-
 #: A catalog that was dropped has no snapshots any more, and so nothing at all.
 _ALIVE = "EXISTS (SELECT 1 FROM {schema}ducklake_catalog c WHERE c.catalog_id = {catalog} AND c.dropped_ms IS NULL)"
-
-#: Columns that an index also holds where the database allows it.
-COVERED: Mapping[str, tuple[str, ...]] = MappingProxyType({"quacklake_file_stats": ("min_value", "max_value")})
 
 
 @dataclass(frozen=True, slots=True)
@@ -398,6 +377,8 @@ class Tables:
         self.metadata = sa.MetaData(schema=metadata_schema)
         #: Statements over these tables; values are parameters, so that all lakes of this form share them.
         self.statements: dict[Any, Any] = {}
+        #: The texts that make these tables and our indexes, by the kind and version of the database.
+        self.definitions: dict[Any, str] = {}
         base = version.split("-")[0]
         missing: dict[str, tuple[str, ...] | None] = {}
         for later, added in ADDED_BY.items():
@@ -476,7 +457,7 @@ class Tables:
             self._indexes[database] = [
                 sa.Index(name, *(self._tables[table].c[column] for column in (*columns, *covered.get(name, ()))))
                 for name, (table, columns) in INDEXES.items()
-            ]
+            ] + name_indexes(self._tables, database)
         return self._indexes[database]
 
 

@@ -21,9 +21,11 @@ from sqlalchemy.engine import Connection
 from quacklake import faults
 from quacklake.catalog import scoped, shared_lake
 from quacklake.catalog.databases.database import Database
+from quacklake.catalog.indexes import INDEXES
+from quacklake.catalog.name_keys import NAME_INDEXES
 from quacklake.catalog.registry import CONVERTING, LAYOUT, Registry
 from quacklake.catalog.shared_tables import CatalogRow, SharedTables
-from quacklake.catalog.tables import INDEXES, KINDS, OWN_TABLES, VERSION, WIDE_SPEC, WRITABLE_VERSIONS, partial_max
+from quacklake.catalog.tables import KINDS, OWN_TABLES, VERSION, WIDE_SPEC, WRITABLE_VERSIONS, partial_max
 from quacklake.errors import CommitConflict, UnsupportedFeatureError, UnsupportedVersionError
 from quacklake.format.inline import parse_table_name
 from quacklake.format.names import check_tenant_name
@@ -36,7 +38,7 @@ BESIDE = "quacklake_new_"
 OLD_NAMES = {name: f"ducklake_{name}" for name in (*WIDE_SPEC, "catalog")} | {
     name: f"quacklake_{name}" for name in OWN_TABLES
 }
-_INDEXES = (*INDEXES, "idx_snapshot_catalog", "idx_schema_catalog", "idx_table_catalog")
+_INDEXES = (*INDEXES, *NAME_INDEXES, "idx_snapshot_catalog", "idx_schema_catalog", "idx_table_catalog")
 _ASSUMED = {"path": "", "path_is_relative": True, "default_value_type": "literal", "is_partition": False}
 _OWNERS = {  # the column that links rows to another table, for tables with neither catalog nor table id
     "snapshot_changes": ("snapshot_id", "snapshot"),

@@ -10,6 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from quacklake.catalog.name_keys import is_called
 from quacklake.catalog.statements import Queries, visible
 from quacklake.errors import CatalogError
 from quacklake.format.names import fold, full_names, parts_of
@@ -158,8 +159,8 @@ class TableHistory(Queries):
             sa.select(id_, t.c.end_snapshot, named, s.c.schema_name, s.c.schema_id)
             .join_from(t, s, s.c.schema_id == t.c.schema_id)
             .where(
-                sa.func.lower(named) == fold(name),
-                sa.func.lower(s.c.schema_name) == fold(parts_of(schema)[-1]),
+                is_called(named, [sa.literal(name)], self.backend.name),
+                is_called(s.c.schema_name, [sa.literal(parts_of(schema)[-1])], self.backend.name),
                 t.c.end_snapshot.is_not(None),
                 ~sa.exists().where(later.c[f"{kind}_id"] == id_, again),
             )

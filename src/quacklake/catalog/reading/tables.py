@@ -11,6 +11,7 @@ import sqlalchemy as sa
 
 from quacklake import telemetry
 from quacklake.catalog import scoped
+from quacklake.catalog.name_keys import is_called
 from quacklake.catalog.reading.history import Reshaped, TableHistory, last_reshape
 from quacklake.catalog.shared_tables import SharedTables
 from quacklake.catalog.statements import AT, CatalogStatements, Queries, visible
@@ -73,11 +74,11 @@ class TableQueries(TableHistory):
         t, s = self.meta["table"], self.meta["schema"]
 
         def where() -> tuple[sa.ColumnElement[bool], ...]:
-            named: sa.BindParameter[Any] = sa.bindparam("named")
-            inside: sa.BindParameter[Any] = sa.bindparam("inside")
-            return sa.func.lower(t.c.table_name) == named, sa.func.lower(s.c.schema_name) == inside
+            named, inside = (sa.bindparam(key, type_=sa.String()) for key in ("named", "inside"))
+            database = self.backend.name
+            return is_called(t.c.table_name, [named], database), is_called(s.c.schema_name, [inside], database)
 
-        names = {"named": fold(name), "inside": fold(parts_of(schema)[-1])}
+        names = {"named": name, "inside": parts_of(schema)[-1]}
         tables = self._load_tables(snapshot, "table", where, names)
         return next(
             (info for info in tables if (fold(info.name), fold(info.schema_name)) == (fold(name), fold(schema))), None

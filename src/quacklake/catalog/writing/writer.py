@@ -311,7 +311,9 @@ def create_tables(writer: Writer) -> None:
     if schema is not None:
         writer.run("create_metadata_schema", sa.schema.CreateSchema(schema, if_not_exists=True))
     for table in writer.meta.stock():
-        writer.run("create_table", CreateTable(table, if_not_exists=not fresh))
+        text = _definition(writer, writer.meta, CreateTable(table, if_not_exists=not fresh))
+        with writer.step("create_table", text):
+            writer.connection.exec_driver_sql(text)
     create_own(writer, writer.meta, fresh=fresh)
 
 
@@ -319,15 +321,25 @@ def create_own(writer: Writer, tables: Tables, *, fresh: bool = False) -> None:
     """Create our tables and indexes, where they are missing unless the lake is ``fresh``."""
     connection, database, schema = writer.connection, writer.backend, tables.metadata.schema
     for table in tables.own.values():
-        connection.execute(CreateTable(table, if_not_exists=True))
+        connection.exec_driver_sql(_definition(writer, tables, CreateTable(table, if_not_exists=True)))
     if database.name != "duckdb":
         # DuckDB scans columns fast without one, and an index there makes updates of a row fail in one transaction
         have = set() if fresh else database.index_names(connection, schema)
         for index in tables.indexes(database.name):
             if index.name not in have:
-                connection.execute(sa.schema.CreateIndex(index))
+                connection.exec_driver_sql(_definition(writer, tables, sa.schema.CreateIndex(index)))
     if database.name == "postgres":
         create_views(connection, schema)
+
+
+def _definition(writer: Writer, tables: Tables, element: CreateTable | sa.schema.CreateIndex) -> str:
+    """Return the text of a definition. It is made once per process: that takes most of the time of a new lake."""
+    dialect = writer.connection.dialect
+    key = (type(element), element.element.name, element.if_not_exists, dialect.name, dialect.server_version_info)
+    text = tables.definitions.get(key)
+    if text is None:
+        text = tables.definitions[key] = str(element.compile(dialect=dialect))
+    return text
 
 
 def add_first_rows(writer: Writer, data_path: str, *, encrypted: bool) -> None:

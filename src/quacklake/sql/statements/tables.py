@@ -183,10 +183,9 @@ def schema_of_columns(session: Session, text: str) -> tuple[TableSchema, tuple[s
         raise _refused("FOREIGN KEY")
     planner = session.planner()
     planner.execute(f"CREATE TEMP TABLE {name} ({text})")
+    # duckdb_columns() would first bind every view that a new database has, which takes longer than all the rest
     columns = planner.execute(
-        "SELECT column_name, data_type, is_nullable, column_default FROM duckdb_columns()"
-        " WHERE database_name = 'temp' AND table_name = ? ORDER BY column_index",
-        [name],
+        'SELECT "name", "type", NOT "notnull", dflt_value FROM pragma_table_info(?) ORDER BY cid', [f"temp.{name}"]
     ).fetchall()
     constraints = planner.execute(
         "SELECT constraint_type, constraint_column_names FROM duckdb_constraints()"
