@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self, TypeVar
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from sqlalchemy.engine import Connection
 from quacklake import faults, telemetry
 from quacklake.catalog import scoped
 from quacklake.catalog.databases.database import Database, PreparedSelect, Rows
+from quacklake.catalog.json_lists import from_json
 from quacklake.catalog.tables import ADDED_LATER, NamedType, Tables, Text, flag
 from quacklake.errors import NotFoundError, SnapshotExpiredError
 from quacklake.format import inline
@@ -324,9 +326,19 @@ def arrow_table(result: sa.CursorResult[*tuple[Any, ...]], types: Mapping[str, p
     parts: list[list[pa.Array]] = [[] for _ in types]
     for rows in result.partitions(_A_PART):
         for part, type_, values in zip(parts, types.values(), zip(*rows, strict=True), strict=True):
-            part.append(_flags(values) if pa.types.is_boolean(type_) else pa.array(values, type_))
+            part.append(_array(values, type_))
     columns = zip(types.items(), parts, strict=True)
     return pa.table({name: pa.chunked_array(part, type_).combine_chunks() for (name, type_), part in columns})
+
+
+def listed_table(lists: Sequence[str], types: Mapping[str, pa.DataType]) -> pa.Table:
+    """Return columns that a database gave as lists in JSON as Arrow."""
+    columns = zip(types.items(), lists, strict=True)
+    return pa.table({name: from_json(text, type_, partial(_array, type_=type_)) for (name, type_), text in columns})
+
+
+def _array(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
+    return _flags(values) if pa.types.is_boolean(type_) else pa.array(values, type_)
 
 
 def _flags(values: Sequence[Any]) -> pa.Array:

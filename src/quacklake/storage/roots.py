@@ -7,11 +7,12 @@ import posixpath
 import re
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
-from itertools import islice
+from operator import length_hint
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import fs
 
 from quacklake.config import redact
@@ -161,7 +162,12 @@ class S3Options:
 # and percent signs are in the values of partitions only. No segment fits both alternatives, so matching is linear.
 _SEGMENT = r"(?:[A-Za-z0-9_=-][A-Za-z0-9_=.-]*|[A-Za-z0-9_-]+=[A-Za-z0-9_=.-]*%[A-Za-z0-9_=.%-]*)"
 _PLAIN = re.compile(f"(?:{_SEGMENT}/)*{_SEGMENT}").fullmatch
+_ALL_PLAIN = f"^{_SEGMENT}(?:/{_SEGMENT})*$"
 _PARTITION = re.compile(r"[^/]*=[^/]*")
+
+
+_MANY = 256
+"""From this many paths on they are looked at together."""
 
 
 class Links:
@@ -204,26 +210,21 @@ class _LinksIn:
 class _Looks:
     """A look for links among ``count`` files; if these are many, at their whole folders, unless those have far more."""
 
-    _MANY = 256
     _MORE = 4
 
     def __init__(self, count: int) -> None:
-        self._left = self._MORE * count if count >= self._MANY else 0
+        self._room = iter(range(self._MORE * count if count >= _MANY else 0))
 
     def links(self, folder: str) -> Container[str]:
         """Return the names of the links in an absolute ``folder``, which has a slash at its end."""
-        if not self._left:
+        if not length_hint(self._room):
             return _LinksIn(folder)
-        found = set()
         try:
             with os.scandir(folder) as entries:
-                for entry in islice(entries, self._left):
-                    self._left -= 1
-                    if entry.is_symlink():
-                        found.add(entry.name)
+                found = {entry.name for entry, _ in zip(entries, self._room, strict=False) if entry.is_symlink()}
         except OSError:
             return _LinksIn(folder)
-        return found if self._left else _LinksIn(folder)
+        return found if length_hint(self._room) else _LinksIn(folder)
 
 
 class Confinement:
@@ -350,6 +351,12 @@ class Confinement:
         links, looks = Links(), _Looks(len(paths))
         base, plain = self._root.url, _PLAIN
         suspects: dict[str, Container[str]] = {}  # by folder: the names for which the whole path is looked at
+        if len(paths) >= _MANY and pc.all(pc.match_substring_regex(pa.array(paths, pa.string()), _ALL_PLAIN)).as_py():
+            for each in dict.fromkeys([path.rpartition("/")[0] for path in paths]):
+                folder = f"{each}/" if each else ""
+                suspects[folder] = self._suspects(folder, links, looks)
+            if all(named == set() for named in suspects.values()):
+                return [base + path for path in paths]
         urls = []
         for path in paths:
             start = path.rfind("/") + 1

@@ -112,6 +112,8 @@ class Database(ABC):
     empty: ClassVar[str | None] = None
     #: The maximum number of rows in an insert inside ``batch``.
     batch_rows: ClassVar[int] = sys.maxsize
+    #: Whether ``fetch_columns`` may have an answer.
+    lists_columns: ClassVar[bool] = False
 
     url: CatalogUrl
     read_only: bool = False
@@ -309,6 +311,12 @@ class Database(ABC):
     def fetch_texts(self, connection: Connection, select: sa.Select[Any], given: Mapping[str, Any]) -> pa.Table:
         """Return rows of integers, flags and texts as Arrow, a few or very many; anything else may become NULL."""
         return Database.fetch_arrow(self, connection, select, given)
+
+    def fetch_columns(
+        self, connection: Connection, select: sa.Select[Any], given: Mapping[str, Any]
+    ) -> Sequence[str] | None:
+        """Return the columns of very many rows, each a list in JSON, the rows in any order; None to fetch them."""
+        return None
 
     @staticmethod
     def _fetch_lists(

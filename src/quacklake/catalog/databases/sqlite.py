@@ -88,6 +88,7 @@ class SqliteDatabase(Database):
 
     name = "sqlite"
     empty = "sqlite://"
+    lists_columns = True
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -234,6 +235,17 @@ class SqliteDatabase(Database):
             given,
             lambda column: sa.func.json_group_array(sa.case((sa.func.typeof(column) != "blob", column))),
         )
+
+    def fetch_columns(
+        self, connection: Connection, select: sa.Select[Any], given: Mapping[str, Any]
+    ) -> Sequence[str] | None:
+        rows = select.order_by(None).subquery("listed_rows")
+        lists = sa.select(*(sa.func.json_group_array(column) for column in rows.c))
+        try:
+            return tuple(connection.execute(lists, given).one())
+        except (sa.exc.OperationalError, sa.exc.DataError):
+            # bytes, which JSON cannot hold, or more of it than SQLite allows: rows will do, or tell why not
+            return None
 
     def number(self, element: sa.ColumnElement[Any], kind: str) -> sa.ColumnElement[Any]:
         # a cast reads any leading digits: accept only the whole text

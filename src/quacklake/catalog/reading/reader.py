@@ -18,7 +18,7 @@ from quacklake.catalog.reading.inlined import InlinedQueries
 from quacklake.catalog.reading.known_bounds import BoundsMemory, KnownBounds, Window
 from quacklake.catalog.reading.pruning import condition, shape, values
 from quacklake.catalog.reading.tables import SnapshotQueries, TableQueries, grouped_specs
-from quacklake.catalog.statements import SOME, CatalogStatements, Queries, arrow_table, visible
+from quacklake.catalog.statements import SOME, CatalogStatements, Queries, arrow_table, listed_table, visible
 from quacklake.catalog.tables import Tables
 from quacklake.format.bounds import ANYTHING, Compare, IsNull, Predicate, coarse, columns_of
 from quacklake.format.layout import PartitionSpec
@@ -43,6 +43,9 @@ FILE_COLUMNS: Mapping[str, pa.DataType] = {
 _FLAGS = [name for name, type_ in FILE_COLUMNS.items() if pa.types.is_boolean(type_)]
 _DELETE_NAMES = ("delete_file_id", "delete_count")
 """Columns that have such a name in the table of delete files, too."""
+
+_MANY = 500
+"""The files that a lake has had from which on those of a table are fetched by the column, where that is quicker."""
 
 _Bucket = tuple[int, int]
 """A partitioning and the index of one of its keys."""
@@ -90,7 +93,7 @@ class FileQueries(Queries):
         for pair, window in zip(names, windows, strict=True):
             parameters |= dict(zip(pair, window, strict=True))
         statement = self._sql.cached(("files_in_windows", len(windows)), select)
-        return arrow_table(self._sql.run("files", statement, parameters), FILE_COLUMNS)
+        return self._fetch(snapshot, statement, parameters)
 
     def _candidates(
         self, snapshot: Snapshot, table: TableInfo, buckets: Mapping[_Bucket, list[int]], ids: pa.Array, among: int
@@ -116,6 +119,20 @@ class FileQueries(Queries):
         parameters |= {f"b{number}": values for number, values in enumerate(buckets.values())}
         if ids is not None:
             parameters["ids"] = self.backend.listed(ids)
+        elif predicate == ANYTHING:  # a filter leaves few files most often
+            return self._fetch(snapshot, statement, parameters)
+        return arrow_table(self._sql.run("files", statement, parameters), FILE_COLUMNS)
+
+    def _fetch(self, snapshot: Snapshot, statement: sa.Select[Any], parameters: Mapping[str, Any]) -> pa.Table:
+        """Return the files of a statement that may have very many, by their ids."""
+        if self.backend.lists_columns and snapshot.next_file_id >= _MANY:
+            with self._sql.step("files", statement):
+                lists = self.backend.fetch_columns(self._sql.connection, statement, parameters)
+            if lists is not None:
+                files = listed_table(lists, FILE_COLUMNS)
+                ids = files.column("data_file_id")
+                ordered = pc.all(pc.less_equal(ids[:-1], ids[1:])).as_py()  # most often, as ids grow with snapshots
+                return files if ordered else files.take(pc.sort_indices(ids))
         return arrow_table(self._sql.run("files", statement, parameters), FILE_COLUMNS)
 
     def _wanted_buckets(self, table: TableInfo, predicate: Predicate) -> dict[_Bucket, list[int]]:

@@ -237,19 +237,19 @@ def parse_query(connection: duckdb.DuckDBPyConnection, sql: str) -> Query:
 
 def parse_expression(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
     """Return an expression in DuckDB's own words. Raise ``InputError`` when it is none."""
-    return _parse_expression(connection, sql)[1].removeprefix("SELECT ")
+    return stored(connection, _query_of(sql), select_of(connection, sql)).removeprefix("SELECT ")
 
 
 def select_of(connection: duckdb.DuckDBPyConnection, sql: str) -> Node:
     """Return the tree of a query that selects one expression and does nothing else. Raise ``InputError``."""
-    return _parse_expression(connection, sql)[0]
-
-
-def _parse_expression(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[Node, str]:
-    tree, text = _parse(connection, f"SELECT {sql}".replace(LAKE, ""))
+    tree = _tree(connection, _query_of(sql))
     if not is_one_expression(tree["node"]):
         raise InputError(f"{sql!r} is not an expression")
-    return tree, text
+    return tree
+
+
+def _query_of(expression: str) -> str:
+    return f"SELECT {expression}".replace(LAKE, "")
 
 
 _BESIDE = ("modifiers", "where_clause", "group_expressions", "group_sets", "having", "sample", "qualify")
@@ -268,6 +268,11 @@ def is_one_expression(node: Node) -> bool:
 
 
 def _parse(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[Node, str]:
+    tree = _tree(connection, sql)
+    return tree, stored(connection, sql, tree)
+
+
+def _tree(connection: duckdb.DuckDBPyConnection, sql: str) -> Node:
     try:
         document = serialize(connection, sql)
     except TooManyParts as error:
@@ -279,4 +284,4 @@ def _parse(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[Node, str]:
     if len(document["statements"]) != 1:
         raise InputError(f"{sql!r} is not one query")
     tree: Node = document["statements"][0]
-    return tree, stored(connection, sql, tree)
+    return tree

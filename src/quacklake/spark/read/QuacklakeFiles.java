@@ -6,6 +6,7 @@ import java.net.URLDecoder;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
+import java.util.function.IntFunction;
 import java.util.function.IntToLongFunction;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.Path;
@@ -28,10 +29,10 @@ import scala.collection.immutable.Seq;
  * The files of a table, as Spark's Parquet reader asks for them.
  *
  * <p>Compiled where it runs, by the compiler that Spark has for its own use. {@code of} makes an index of paths and
- * sizes, one in a line; all paths have the same start. Without sizes it asks the disk, in several threads, which costs
- * little: a wrong size would hide rows. It is null when a file is missing. Everything else is made when Spark asks for
- * it. Files never change, so there is nothing to refresh. {@code values} are the facts of each file, a line of them
- * separated by tabs. Spark leaves filters that are about facts alone to the index.
+ * sizes, one in a line; all paths start with the folder that they are in. Without sizes it asks the disk, in several
+ * threads, which costs little: a wrong size would hide rows. It is null when a file is missing. Everything else is made
+ * when Spark asks for it. Files never change, so there is nothing to refresh. {@code values} are the facts of each file,
+ * a line of them separated by tabs. Spark leaves filters that are about facts alone to the index.
  */
 public class QuacklakeFiles implements FileIndex {
     private static final String LOCAL = "file://";
@@ -83,14 +84,16 @@ public class QuacklakeFiles implements FileIndex {
 
     private Path[] paths() {
         if (paths == null) {
-            String folder = start.isEmpty() ? "" : new Path(start).toUri().toString();
-            boolean quick = !start.isEmpty() && !folder.endsWith("/");
+            final String folder = start.isEmpty() ? "" : new Path(start).toUri().toString();
+            final boolean quick = !start.isEmpty() && !folder.endsWith("/");
             Path[] made = new Path[name.length];
-            for (int i = 0; i < made.length; i++) {
-                // a name that no URI changes need not be taken apart
-                boolean plain = quick && isPlain(name[i]);
-                made[i] = plain ? new Path(URI.create(folder + "/" + name[i])) : new Path(start + name[i]);
-            }
+            Arrays.parallelSetAll(made, new IntFunction() {
+                public Object apply(int i) {
+                    // a name that no URI changes need not be taken apart
+                    boolean plain = quick && isPlain(name[i]);
+                    return plain ? new Path(URI.create(folder + "/" + name[i])) : new Path(start + name[i]);
+                }
+            });
             paths = made;
         }
         return paths;
@@ -156,7 +159,10 @@ public class QuacklakeFiles implements FileIndex {
         return (BasePredicate[]) found.toArray(new BasePredicate[0]);
     }
 
-    public Seq rootPaths() { return PythonUtils.toSeq(Arrays.asList((Object[]) paths())); }
+    public Seq rootPaths() {
+        Object[] roots = start.isEmpty() ? (Object[]) paths() : new Object[] {new Path(start)};
+        return PythonUtils.toSeq(Arrays.asList(roots));
+    }
 
     public Seq listFiles(Seq partitionFilters, Seq dataFilters) {
         FileStatus[] all = files();

@@ -243,9 +243,13 @@ class SparkScan:
     def _branches(self, plan: ScanPlan) -> list[_Branch]:
         shapes = self._shapes.find(plan)
         # equal shapes are one object; comparing shapes would take long for very many files
-        found: dict[tuple[int, tuple[bool, bool, int | None]], list[int]] = {}
-        for index, key in enumerate(zip(map(id, shapes), plan.kinds, strict=True)):
-            found.setdefault(key, []).append(index)
+        keys = list(zip(map(id, shapes), plan.kinds, strict=True))
+        found: dict[tuple[int, tuple[bool, bool, int | None]], list[int]] = {key: [] for key in dict.fromkeys(keys)}
+        if len(found) == 1:
+            found[keys[0]] = list(range(len(keys)))
+        else:
+            for index, key in enumerate(keys):
+                found[key].append(index)
         branches: list[_Branch] = []
         for (_, (with_deletes, some, mapping_id)), indexes in found.items():
             mapping = None if mapping_id is None else plan.mapping(mapping_id)
@@ -253,7 +257,8 @@ class SparkScan:
         return branches
 
     def _files(self, plan: ScanPlan, branch: _Branch, *, time: bool, rows: bool) -> DataFrame:
-        files = plan.files.take(pa.array(branch.indexes, pa.int64()))
+        every = len(branch.indexes) == plan.files.num_rows
+        files = plan.files if every else plan.files.take(pa.array(branch.indexes, pa.int64()))
         urls = self.store.readable_urls(files.column("path").to_pylist())
         stored = [column for _, column in branch.shape]
         fields = [f"{quote(column.name)} {read_type(column, time=time)}" for column in stored]
