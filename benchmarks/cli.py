@@ -66,9 +66,11 @@ def run(bench: Bench, result: Result) -> None:
     result.details.append(Detail("whole processes: milliseconds, the best", ("process", "cpu", "wall"), rows))
     result.notes.append(f'The best of {rounds} rounds; the peer is `python {_DUCKDB[0]} "{_DUCKDB[1]}"`.')
     result.notes.append(
-        "Most of `select * from t` is loading: own modules, SQLAlchemy, Arrow with numpy, and DuckDB. numpy is there"
-        " because a name in a statement may mean a source of messages. Two databases of DuckDB follow, one of which"
-        " decodes the row that is still inlined, the statements, and the table that is drawn."
+        "Most of `select * from t` is loading 680 modules: of that time our own take 30 %, SQLAlchemy 20 %, Arrow 14"
+        " %, DuckDB 10 %, numpy 6 %, and what reads the command and draws the table 6 %. numpy is there because a"
+        " name in a statement may mean a source of messages. Arrow's functions, more than half of its part, are"
+        " loaded by DuckDB as well, as soon as it gets a table. Two databases of DuckDB follow, one of which decodes"
+        " the row that is still inlined, the statements, and the table that is drawn."
     )
     first_queries(bench, result)
 

@@ -81,6 +81,16 @@ def run(bench: Bench, result: Result) -> None:
         " So a plan needs one message to the catalog, for the newest snapshot, however many files there are."
     )
     result.notes.append(
+        "A commit on SQLite is the same work with 1,000 and 100,000 snapshots: measured in turn, 2.9 and 3.0 ms of"
+        " processor time, 46 writes and 90 kB each. The sizes of the table are measured minutes apart, and a good part"
+        " of a commit is waiting for the disk."
+    )
+    result.notes.append(
+        "The first query finds its table, with its partitions and order, by indexes, one of which has the names."
+        " Measured in turn, it takes 26 ms of processor time with 10 tables and 28 ms with 20,000, on a busy machine."
+        " Lakes on MySQL have no index of names, because MariaDB cannot index what a function returns."
+    )
+    result.notes.append(
         "Of the first query of a table with 5,000 columns, DuckDB takes about half: it binds the view of all columns"
         " when it is made and when it is used. The rest reads a row of the catalog for each and makes the schema. A"
         " list of tables reads their names only."

@@ -32,8 +32,8 @@ NOTES = (
     "A batch, profiled on a busy machine: the job that fetches its rows takes 1.1 to 1.6 times as long as Spark's write"
     " to nothing. On top of it come 10 ms of Python's processor time, two fifths for the commit, a quarter for the"
     " Parquet file, and about as long again of waiting, for the disk too, which must have the file and the commit.",
-    "A plan of all files, which is made anew each time: two fifths are rows of the catalog, which SQLite gives one by"
-    " one, about an eighth each the look for links among the files and their sizes on the disk.",
+    "A plan of all files, which is made anew each time: a fifth is the list of each column of the catalog that SQLite"
+    " makes, a sixth the sizes of the files on the disk, less than a tenth the look for links among them.",
 )
 """The profile of both, for the notes of a result."""
 
