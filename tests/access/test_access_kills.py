@@ -20,6 +20,7 @@ Do = Callable[[Lake], object]
 
 CHANGES: dict[str, Do] = {
     "create user": lambda lake: lake.access.create_user("new", ["reader", "team"]),
+    "create user with token": lambda lake: lake.access.create_user_with_token("new", ["reader"]),
     "drop user": lambda lake: lake.access.drop_user("ann"),
     "disable user": lambda lake: lake.access.disable_user("ann"),
     "create role": lambda lake: lake.access.create_role("crew"),

@@ -11,7 +11,7 @@ import quacklake
 from quacklake import Lake
 from quacklake.access import Tokens
 from quacklake.access import tokens as tokens_module
-from quacklake.errors import InputError, NotFoundError, UnauthenticatedError
+from quacklake.errors import AlreadyExistsError, InputError, NotFoundError, UnauthenticatedError
 from tests.seeds import chance
 
 pytest.importorskip("argon2")
@@ -33,6 +33,25 @@ def test_a_token_is_known_again_and_kept_as_a_hash_only(lake: Lake) -> None:
     stored = lake.access.tokens.list("ann")[-1]
     assert stored.hash.startswith("$argon2id$") and secret not in repr(stored)
     assert token not in Path(str(lake.url).removeprefix("sqlite:///")).read_bytes().decode("latin-1")
+
+
+def test_a_user_is_created_together_with_a_token_or_not_at_all(lake: Lake) -> None:
+    token = lake.access.create_user_with_token("Eve", ["reader"], "1 hour")
+    assert lake.access.tokens.verify(token) == "eve" and "eve" in lake.access.roles()["reader"]
+    assert lake.access.tokens.list("eve")[0].expires_ms is not None
+    users, tokens = lake.access.users(), lake.access.tokens.list()
+    for name, roles, expires, error in (
+        ("eve", [], None, AlreadyExistsError),
+        ("dan", ["nobodys"], None, NotFoundError),
+        ("dan", [], "soon", InputError),
+        ("", [], None, InputError),
+    ):
+        with pytest.raises(error):
+            lake.access.create_user_with_token(name, roles, expires)
+        assert (lake.access.users(), lake.access.tokens.list()) == (users, tokens), name
+    lake.access.drop_user("eve")
+    with pytest.raises(UnauthenticatedError):
+        Tokens(lake._context.catalog).verify(token)
 
 
 def test_wrong_tokens_are_refused_without_a_reason(lake: Lake) -> None:

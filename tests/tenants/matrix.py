@@ -405,6 +405,7 @@ def _quiet() -> Iterator[Case]:
         "access.rules": lambda m, o: m.access.rules(o.user).roles,
         "access.is_enabled": lambda m, o: m.access.is_enabled(o.user),
         "access.create_user": lambda m, o: m.access.create_user("mine"),
+        "access.create_user_with_token": lambda m, o: bool(m.access.create_user_with_token("mine_too")),
         "access.create_role": lambda m, o: m.access.create_role("my_role"),
         "access.flush_audit": lambda m, o: m.access.flush_audit(),
         "options.list": lambda m, o: m.options.list().to_pylist(),

@@ -7,11 +7,12 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from quacklake.access.audit import audit_of
 from quacklake.access.expressions import check_policy
 from quacklake.access.rules import PrincipalRules, current_rules
-from quacklake.access.tokens import Tokens
+from quacklake.access.tokens import NewToken, Tokens
 from quacklake.catalog import Reader, Writer, access_tables
 from quacklake.catalog.grant_names import NamedGrant, named_grants
 from quacklake.catalog.policy_names import policy_names
@@ -39,6 +40,9 @@ from quacklake.format.objects import TableInfo
 from quacklake.operations.context import boundary
 from quacklake.operations.handles import LakeHandle
 from quacklake.operations.reference import TableRef
+
+if TYPE_CHECKING:
+    from datetime import timedelta
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +90,18 @@ class LakeAccess:
         with self._changing() as writer:
             if _is_user(writer, name) and if_not_exists:
                 return
-            _check_free(writer, name)
-            created, _ = access_tables.now(writer)
-            access_tables.add(writer, Principal(name, ENABLED, created))
-            for role in roles:
-                _check_role(writer, role)
-                access_tables.add(writer, Member(role, name, created))
+            _add_user(writer, name, roles)
+
+    def create_user_with_token(
+        self, name: str, roles: Iterable[str] = (), expires_in: float | str | timedelta | None = None
+    ) -> str:
+        """Create a user together with a token, which is returned this once: there are both, or neither."""
+        roles = [check_access_name(role, "role") for role in roles]
+        token = NewToken.of(name, expires_in)
+        with self._changing() as writer:
+            _add_user(writer, token.principal, roles)
+            token.add_to(writer)
+        return token.text
 
     def drop_user(self, name: str, *, if_exists: bool = False) -> None:
         """Remove a user with its tokens and grants."""
@@ -453,6 +463,15 @@ def _was(named: NamedGrant, schema: str | None, table: str | None, columns: str 
     names = None if columns is None else {fold(each) for each in ([columns] if isinstance(columns, str) else columns)}
     same = (fold(named.schema or ""), fold(named.table or "")) == (fold(ref.schema), fold(ref.name))
     return same and (named.column is None if names is None else fold(named.column or "") in names)
+
+
+def _add_user(writer: Writer, name: str, roles: Iterable[str]) -> None:
+    _check_free(writer, name)
+    created, _ = access_tables.now(writer)
+    access_tables.add(writer, Principal(name, ENABLED, created))
+    for role in roles:
+        _check_role(writer, role)
+        access_tables.add(writer, Member(role, name, created))
 
 
 def _is_user(reader: Reader, name: str) -> bool:

@@ -16,7 +16,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from quacklake.catalog import Catalog, access_tables
+from quacklake.catalog import Catalog, Writer, access_tables
 from quacklake.config import parse_duration
 from quacklake.errors import InputError, MissingExtraError, NotFoundError, UnauthenticatedError
 from quacklake.format.access import ENABLED, Principal, TokenRow, check_access_name
@@ -30,6 +30,34 @@ OWN = "qk_"
 """The first letters of the tokens of a lake."""
 _TOKEN = re.compile(rf"{OWN}([0-9a-f]{{16}})_([A-Za-z0-9_-]{{43}})")
 _MOST_KNOWN = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class NewToken:
+    """A token that is not yet in the lake, which gets its hash alone."""
+
+    principal: str
+    id: str
+    text: str
+    hash: str
+    seconds: float | None
+
+    @classmethod
+    def of(cls, principal: str, expires_in: float | str | timedelta | None = None) -> NewToken:
+        """Return a new token of a user. Raises ``InputError``."""
+        principal = check_access_name(principal, "user")
+        try:
+            seconds = None if expires_in is None else parse_duration(expires_in).total_seconds()
+        except ValueError as error:
+            raise InputError(f"a token cannot expire in {expires_in!r}: {error}") from None
+        id_, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
+        return cls(principal, id_, f"{OWN}{id_}_{secret}", _hasher().hash(secret), seconds)
+
+    def add_to(self, writer: Writer) -> None:
+        """Add the token to the lake. Its time begins now, by the clock of the database."""
+        created, now = access_tables.now(writer)
+        expires = None if self.seconds is None else now + int(self.seconds * 1000)
+        access_tables.add(writer, TokenRow(self.id, self.principal, self.hash, expires, created))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,21 +86,13 @@ class Tokens:
 
     def create(self, principal: str, expires_in: float | str | timedelta | None = None) -> str:
         """Return a new token of a user. It is shown this once: the lake keeps a hash of it."""
-        principal = check_access_name(principal, "user")
-        try:
-            seconds = None if expires_in is None else parse_duration(expires_in).total_seconds()
-        except ValueError as error:
-            raise InputError(f"a token cannot expire in {expires_in!r}: {error}") from None
-        id_, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
-        hashed = _hasher().hash(secret)
+        token = NewToken.of(principal, expires_in)
         with self._catalog.commit() as writer:
             writer.snapshots.check_there()
-            if not access_tables.entries(writer, Principal, name=principal):
-                raise NotFoundError(f'there is no user "{principal}"')
-            created, now = access_tables.now(writer)
-            expires = None if seconds is None else now + int(seconds * 1000)
-            access_tables.add(writer, TokenRow(id_, principal, hashed, expires, created))
-        return f"qk_{id_}_{secret}"
+            if not access_tables.entries(writer, Principal, name=token.principal):
+                raise NotFoundError(f'there is no user "{token.principal}"')
+            token.add_to(writer)
+        return token.text
 
     def list(self, principal: str | None = None) -> list[TokenRow]:
         """Return the tokens, or those of one user, by id: their secrets are not known."""

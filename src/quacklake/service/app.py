@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -118,19 +118,11 @@ def create_app(
     )
     add_handlers(app)
     _describe_tokens(app)
-    app.include_router(health.router, prefix=settings.prefix)
-    for router in (module.router for module in _MODULES):
-        app.include_router(router, prefix=f"{settings.prefix}{API}")
     app.state.demo = chaos is not None
-    if chaos is not None:
-        app.include_router(chaos_router(chaos), prefix=f"{settings.prefix}{API}")
-    if operator is not None:
-        app.include_router(operator_router(operator), prefix=f"{settings.prefix}{API}")
-    app.include_router(ekko.router, prefix=f"{settings.prefix}/api")
-    if settings.web:
-        app.include_router(dashboard_router(settings.prefix))
-    for router in more:
-        app.include_router(router, prefix=settings.prefix)
+    own = [module.router for module in _MODULES]
+    own += [] if chaos is None else [chaos_router(chaos)]
+    own += [] if operator is None else [operator_router(operator)]
+    _include(app, settings, own, more)
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -144,6 +136,18 @@ def create_app(
         app.direct = direct, Shell(direct, settings, requests, tracing)
     app.add_middleware(Shell, settings=settings, requests=requests, tracing=tracing)
     return app
+
+
+def _include(app: FastAPI, settings: ServiceSettings, own: Iterable[APIRouter], more: Iterable[APIRouter]) -> None:
+    """Add the routes of the service: its ``own``, those of other protocols, and the dashboard."""
+    app.include_router(health.router, prefix=settings.prefix)
+    for router in own:
+        app.include_router(router, prefix=f"{settings.prefix}{API}")
+    app.include_router(ekko.router, prefix=f"{settings.prefix}/api")
+    if settings.web:
+        app.include_router(dashboard_router(settings.prefix))
+    for router in more:
+        app.include_router(router, prefix=settings.prefix)
 
 
 _OPEN = ("live", "ready")

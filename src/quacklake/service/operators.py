@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from quacklake.errors import InputError, QuacklakeError, UnauthenticatedError
+from quacklake.errors import InputError, UnauthenticatedError
 from quacklake.format.names import MAX_TENANT_NAME
 from quacklake.format.objects import Limits
 from quacklake.service.access_gate import AccessGate
@@ -120,13 +120,7 @@ def operator_router(operator: Operator) -> APIRouter:
     @router.get("/tenants/{name:part}", summary="Look at a tenant", operation_id="tenant")
     async def tenant(request: Request, name: TenantName) -> dict[str, Any]:
         """Return the size of a tenant and the limits that hold for it."""
-
-        def work() -> dict[str, Any]:
-            found = tenants.get(name)
-            (stats,) = tenants.stats(found.name)
-            return {**_told(found, stats), "limits": tenants.limits(found.name).asdict()}
-
-        return await done(request, work)
+        return await done(request, lambda: _one(tenants, name))
 
     @router.post("/tenants/{name:part}/rename", summary="Rename a tenant", operation_id="rename_tenant")
     async def rename_tenant(request: Request, name: TenantName, body: OtherName) -> dict[str, Any]:
@@ -152,17 +146,7 @@ def operator_router(operator: Operator) -> APIRouter:
         request: Request, name: TenantName, body: NewAdministrator, response: Response
     ) -> dict[str, Any]:
         """Make a user of a tenant with the role admin, and return its token. It is in this answer and nowhere else."""
-
-        def work() -> str:
-            with tenants.open(name) as lake:
-                lake.access.create_user(body.name, ["admin"])
-                try:
-                    return str(lake.access.tokens.create(body.name, body.expires_in))
-                except QuacklakeError:
-                    lake.access.drop_user(body.name)
-                    raise
-
-        token = await done(request, work)
+        token = await done(request, lambda: _administrator(tenants, name, body))
         response.headers["Cache-Control"] = "no-store"
         return {"tenant": name, "user": body.name.lower(), "token": token}
 
@@ -194,6 +178,18 @@ async def _let_in(service: Service, request: Request, operator: Operator) -> Non
 def _page(tenants: Tenants, prefix: str, after: str | None, most: int) -> list[dict[str, Any]]:
     stats = {each.name: each for each in tenants.stats(prefix=prefix, after=after, limit=most)}
     return [_told(each, stats.get(each.name)) for each in tenants.list(prefix, after=after, limit=most)]
+
+
+def _one(tenants: Tenants, name: str) -> dict[str, Any]:
+    found = tenants.get(name)
+    (stats,) = tenants.stats(found.name)
+    return {**_told(found, stats), "limits": tenants.limits(found.name).asdict()}
+
+
+def _administrator(tenants: Tenants, tenant: str, body: NewAdministrator) -> str:
+    """Make an administrator of a tenant, and return its token."""
+    with tenants.open(tenant) as lake:
+        return lake.access.create_user_with_token(body.name, ["admin"], body.expires_in)
 
 
 def _told(tenant: Tenant, stats: TenantStats | None = None) -> dict[str, Any]:
