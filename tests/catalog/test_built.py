@@ -39,8 +39,9 @@ def test_shared_statements_hold_nothing_of_the_lakes_that_used_them(tmp_path: Pa
                     other = "globex" if name == "acme" else "acme"
                     with pytest.raises(NotFoundError):
                         lake.table(f"only_{other}").count()
-    built = Tables.of(shared=True).statements
-    assert {"table", "latest_snapshot"} <= {key for _, key in built if isinstance(key, str)}
+    # an earlier test may have had a shared lake on another kind of database, whose statements say more
+    built = {key: found for (kind, key), found in Tables.of(shared=True).statements.items() if kind == "sqlite"}
+    assert {"table", "latest_snapshot"} <= {key for key in built if isinstance(key, str)}
     # what the statements say themselves: the key of the version, limits of rows
     said = {value for statement in built.values() for value in _values(statement)}
     assert said <= {"version", 1, 0}

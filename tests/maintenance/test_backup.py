@@ -420,7 +420,7 @@ def test_an_interrupted_prune_harms_no_backup_that_is_left(
         copy = tmp_path / f"copy{number}"
         shutil.copytree(place, copy)
         with monkeypatch.context() as patch, pytest.raises(FaultInjected):
-            patch.setattr(create._Mark, "__exit__", lambda *_: None)  # a process that is killed does not come to it
+            patch.setattr(create.PruneMark, "__exit__", lambda *_: None)  # a process that is killed does not come to it
             with faults.arm(Fault(at=number, pattern="prune.*")):
                 quacklake.prune_backups(copy, keep_last=1)
         with pytest.raises(StorageUnavailableError, match="being removed"):
@@ -459,14 +459,14 @@ def test_a_backup_and_a_prune_exclude_each_other(
 def test_a_backup_that_ends_as_a_prune_begins_is_kept_whole(
     lake: quacklake.Lake, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = create._Mark.__enter__
+    real = create.PruneMark.__enter__
 
     def late(mark: Any) -> Any:
         lake.table("t").append(pa.table({"a": range(400, 420)}))
         lake.backup(place)
         return real(mark)
 
-    monkeypatch.setattr(create._Mark, "__enter__", late)
+    monkeypatch.setattr(create.PruneMark, "__enter__", late)
     assert len(quacklake.prune_backups(place, keep_last=1).kept) == 1
     with _restore(tmp_path) as restored:
         assert _values(restored) == _values(lake)

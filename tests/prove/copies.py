@@ -263,7 +263,7 @@ def _one(home: Path, seed: str, tally: Tally, elsewhere: Elsewhere) -> None:
             thread.join()
     with quacklake.connect(url) as lake:
         rows = Counter(row["id"] for row in lake.table("t").to_pylist())
-        problems = [*ids.unexpected, *(finding.message for finding in lake.verify().findings)]
+        problems = [*ids.unexpected, *(finding.what for finding in lake.verify().findings)]
     lost = sorted(ids.acknowledged - set(rows))
     twice = sorted(number for number, times in rows.items() if times > 1)
     assert not (lost or twice or problems), f"seed {seed}, {home}: lost {lost}, twice {twice}, {problems[:5]}"
