@@ -15,6 +15,14 @@ def test_simulators_are_known_by_name() -> None:
     assert (SERVERS["hydrovu"], SERVERS["laketech"]) == (HydroVuServer, LakeTechServer)
 
 
+def test_a_simulator_that_is_told_to_end_as_soon_as_it_answers_ends_by_itself() -> None:
+    for _ in range(4):
+        with HydroVuServer() as server:
+            process = server._process
+        assert process is not None
+        assert process.returncode == 0
+
+
 @pytest.mark.daily(0.35)
 def test_hydrovu_asks_for_a_token_and_comes_back_after_a_kill() -> None:
     with HydroVuServer(settings={"seed": 7, "token_seconds": 60}) as server:

@@ -152,11 +152,11 @@ def main(kind: type[Simulator[Any]], words: list[str] | None = None) -> int:
     values = json.loads(given.settings)
     if unknown := sorted(set(values) - known):
         parser.error(f"there is no setting {unknown[0]}; one of {', '.join(sorted(known))}")
-    ended = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ended.set())
+    ends = {signal.SIGTERM, signal.SIGINT}
+    # blocked, a signal stays pending until it is waited for: a handler could come just before the wait, and wake nobody
+    signal.pthread_sigmask(signal.SIG_BLOCK, ends)
     with kind(kind.Settings(**values), port=given.port) as server:
         sys.stdout.write(f"{server.url}\n")
         sys.stdout.flush()
-        ended.wait()
+        signal.sigwait(ends)
     return 0
