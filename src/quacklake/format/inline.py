@@ -139,14 +139,18 @@ _SIMPLE: Mapping[str, Callable[[Any], Any]] = {
 }
 
 
-def decode_expression(column: Column, database: str, reference: str) -> str:
-    """Return a DuckDB expression that turns a stored value back; PostgreSQL's bytes come in hexadecimal."""
+def decode_expression(column: Column, database: str, reference: str, *, as_bytes: bool = False) -> str:
+    """Return a DuckDB expression that turns a stored value back.
+
+    PostgreSQL's bytes come in hexadecimal, or with ``as_bytes`` as they are.
+    """
     if database in ("postgres", PACKED) and not column.nested:
         base = parse_type(column.type).base
+        stored_bytes = reference if as_bytes else f"unhex({reference})"
         if base in _TEXT and database == "postgres":
-            reference = f"decode(unhex({reference}))"
+            reference = f"decode({stored_bytes})"
         elif base in ("blob", "variant"):
-            reference = f"unhex({reference})"
+            reference = stored_bytes
     if database != "duckdb" and any(node.type == "variant" for node in column.walk()):
         stored = _as_bytes(column)
         return rebuilt(f"CAST({reference} AS {stored.duckdb_type()})", stored, column)

@@ -64,7 +64,8 @@ def _decode_one(part: InlinedRows, schema: TableSchema, database: str, *, ends: 
         if stored is None:
             value = initial_value(column)
         else:
-            value = reshaped(inline.decode_expression(stored, database, key), stored, column)
+            as_bytes = pa.types.is_binary(part.rows.schema.field(column_key(stored)).type)
+            value = reshaped(inline.decode_expression(stored, database, key, as_bytes=as_bytes), stored, column)
         columns.append(f"{value}{'::VARCHAR' if column.travels_as_text else ''} AS {key}")
     if ends:
         columns.append("CAST(end_snapshot AS BIGINT) AS end_snapshot")

@@ -17,6 +17,7 @@ from sqlalchemy.util import LRUCache
 from quacklake.catalog import scoped
 from quacklake.catalog.databases.database import Database, Failure, PreparedSelect, Rows, replace_closed
 from quacklake.catalog.databases.direct import Direct, DirectStatements
+from quacklake.catalog.databases.postgres_blocks import LEAST_PAGES, fetch_blocks, table_pages
 from quacklake.catalog.databases.postgres_direct import (
     as_sqlalchemy,
     copy_arrow,
@@ -69,7 +70,8 @@ class PostgresDatabase(Database):
     def engine_options(self) -> dict[str, Any]:
         return {
             **super().engine_options(),
-            "connect_args": {"application_name": "quacklake"},
+            # texts are UTF-8 in our files and rows, whatever the database stores
+            "connect_args": {"application_name": "quacklake", "client_encoding": "UTF8"},
             # in a commit each statement must see what was committed while it waited for the lock
             "isolation_level": "READ COMMITTED",
             "use_native_hstore": False,  # or the first connection asks for a type that no table here has
@@ -299,6 +301,18 @@ class PostgresDatabase(Database):
 
     def fetch_arrow(self, connection: Connection, select: sa.Select[Any], given: Mapping[str, Any]) -> pa.Table:
         return copy_arrow(connection, select.params(given))
+
+    def pages(self, table_name: sa.ColumnElement[str], schema: str | None) -> sa.ColumnElement[int]:
+        return table_pages(table_name, schema)
+
+    def fetch_pages(
+        self, connection: Connection, select: sa.Select[Any], given: Mapping[str, Any], pages: int | None
+    ) -> pa.Table:
+        if pages is not None and pages >= LEAST_PAGES:
+            rows = fetch_blocks(connection, select.params(given), pages)
+            if rows is not None:
+                return rows
+        return self.fetch_arrow(connection, select, given)
 
     def fetch_texts(self, connection: Connection, select: sa.Select[Any], given: Mapping[str, Any]) -> pa.Table:
         return self._fetch_lists(connection, select, given, lambda column: sa.cast(func.json_agg(column), sa.String))

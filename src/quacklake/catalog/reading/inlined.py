@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -115,9 +115,12 @@ class InlinedQueries(Queries):
             seen = visible(sql, _number("snapshot"))
             return seen if since is None else sa.and_(seen, sql.c.begin_snapshot > _number("since"))
 
-        versions = self.tables(table.id) if remains else self._inlined_versions_at(snapshot, table.id)
-        given = {"snapshot": snapshot.id} if since is None else {"snapshot": snapshot.id, "since": since}
-        return self._rows(table, versions, "visible" if since is None else "inserted", condition, given)
+        versions = dict.fromkeys(self.tables(table.id)) if remains else self._inlined_versions_at(snapshot, table.id)
+        if since is None:
+            return self._rows(table, versions, "visible", condition, {"snapshot": snapshot.id})
+        given = {"snapshot": snapshot.id, "since": since}
+        # the new rows are few, however many pages there are
+        return self._rows(table, dict.fromkeys(versions), "inserted", condition, given)
 
     def later(
         self, snapshot: Snapshot, table: TableInfo, since: Snapshot, counts: Mapping[int, int]
@@ -149,40 +152,50 @@ class InlinedQueries(Queries):
                 ended += found
         return LaterRows(ended, self.rows(snapshot, table, since=since.id))
 
-    def _inlined_versions_at(self, snapshot: Snapshot, table_id: int) -> list[int]:
-        """Return the schema versions of the inlined tables of a table, and check that the snapshot still exists."""
+    def _inlined_versions_at(self, snapshot: Snapshot, table_id: int) -> dict[int, int | None]:
+        """Return the schema versions of the inlined tables of a table, and check that the snapshot still exists.
+
+        With the pages that each takes in the database, where that tells how to read it.
+        """
         t, s = self.meta["inlined_data_tables"], self.meta["snapshot"]
 
         def build() -> Any:
-            here = sa.select(sa.cast(sa.null(), sa.BigInteger).label("schema_version"))
+            nothing = sa.cast(sa.null(), sa.BigInteger)
+            # in a shared lake a table has no pages of its own
+            pages = None if self.meta.shared else self.backend.pages(t.c.table_name, self.meta.metadata.schema)
+            here = sa.select(nothing.label("schema_version"), nothing.label("pages"))
             return sa.union_all(
-                sa.select(t.c.schema_version).where(t.c.table_id == sa.bindparam("table_id")),
+                sa.select(t.c.schema_version, nothing if pages is None else pages).where(
+                    t.c.table_id == sa.bindparam("table_id")
+                ),
                 here.select_from(s).where(s.c.snapshot_id == sa.bindparam("snapshot")),
             )
 
         statement = self._sql.cached("inlined_versions_at", build)
         rows = self._sql.run("inlined_tables", statement, {"table_id": table_id, "snapshot": snapshot.id}).all()
-        versions = sorted(row[0] for row in rows if row[0] is not None)
-        if len(versions) == len(rows):
+        if all(version is not None for version, _ in rows):
             raise self._sql.expired(f"snapshot {snapshot.id} has expired")
-        return versions
+        return {version: pages for version, pages in sorted(rows, key=lambda row: row[0] or 0) if version is not None}
 
     def _rows(
         self,
         table: TableInfo,
-        versions: Iterable[int],
+        versions: Mapping[int, int | None],
         kind: str,
         condition: Callable[[sa.Table], sa.ColumnElement[bool]],
         given: Mapping[str, int],
     ) -> list[InlinedRows]:
-        """Return rows of some schema versions; the condition of each kind is built once, ``given`` are its values."""
+        """Return rows of some schema versions, each with the pages of its table or None.
+
+        The condition of each kind is built once, ``given`` are its values.
+        """
         parts: list[InlinedRows] = []
-        for version in versions:
+        for version, pages in versions.items():
             schema = table.schema if version == table.schema_version else self.schema_of(table.id, version)
             inlined = self.table(table.id, version, schema)
             key = ("inlined", table.id, version, schema, kind)  # forgotten with the table that the statement reads
             build = partial(self._select, inlined, schema, condition)
-            rows = self._fetch(inlined, schema, version, self._sql.cached(key, build), given)
+            rows = self._fetch(inlined, schema, version, self._sql.cached(key, build), given, pages)
             if rows.rows.num_rows:
                 parts.append(rows)
         return parts
@@ -204,9 +217,10 @@ class InlinedQueries(Queries):
         version: int,
         statement: sa.Select[Any],
         given: Mapping[str, int],
+        pages: int | None = None,
     ) -> InlinedRows:
         with self._sql.step("inlined_rows", statement):
-            rows = self.backend.fetch_arrow(self._sql.connection, statement, given)
+            rows = self.backend.fetch_pages(self._sql.connection, statement, given, pages)
         return InlinedRows(schema, version, inlined.loaded(rows, schema))
 
     def changed_rows(self, table: TableInfo, since: int, until: int) -> list[InlinedRows]:
@@ -216,7 +230,9 @@ class InlinedQueries(Queries):
             ends = _number("since"), _number("until")
             return sa.or_(sql.c.begin_snapshot.between(*ends), sql.c.end_snapshot.between(*ends))
 
-        return self._rows(table, self.tables(table.id), "changed", condition, {"since": since, "until": until})
+        return self._rows(
+            table, dict.fromkeys(self.tables(table.id)), "changed", condition, {"since": since, "until": until}
+        )
 
     def rows_during(self, table: TableInfo, since: int, until: int) -> list[InlinedRows]:
         """Return the inlined rows that were there at any snapshot from ``since`` to ``until``."""
@@ -225,7 +241,9 @@ class InlinedQueries(Queries):
             ended = sa.or_(sql.c.end_snapshot.is_(None), sql.c.end_snapshot > _number("since"))
             return sa.and_(sql.c.begin_snapshot <= _number("until"), ended)
 
-        return self._rows(table, self.tables(table.id), "during", condition, {"since": since, "until": until})
+        return self._rows(
+            table, dict.fromkeys(self.tables(table.id)), "during", condition, {"since": since, "until": until}
+        )
 
     def rows_until(
         self, table: TableInfo, version: int, schema: TableSchema, until: int, limit: int

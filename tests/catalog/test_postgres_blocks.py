@@ -1,0 +1,281 @@
+"""Inlined rows that PostgreSQL joins to blocks of columns are the rows that it sends one by one."""
+
+from __future__ import annotations
+
+import math
+import random
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import psycopg
+import pyarrow as pa
+import pytest
+
+import quacklake
+from quacklake.catalog.databases import postgres, postgres_blocks
+from quacklake.errors import CatalogError
+from quacklake.scan.inlined_rows import decode_inlined
+from tests.layout import LAYOUT
+from tests.seeds import LONG, chance
+
+pytestmark = pytest.mark.skipif(LAYOUT == "shared", reason="tables of a shared lake have no pages of their own")
+
+MARK = struct.unpack(">q", postgres_blocks._MARK)[0]
+EDGES: dict[str, tuple[str, list[str]]] = {
+    "flag": ("BOOLEAN", ["true", "false"]),
+    "tiny": ("TINYINT", ["-128", "0", "127"]),
+    "small": ("SMALLINT", ["-32768", "32767"]),
+    "usmall": ("USMALLINT", ["0", "65535"]),
+    "int": ("INTEGER", ["-2147483648", "-1", "2147483647"]),
+    "uint": ("UINTEGER", ["0", "4294967295"]),
+    "big": ("BIGINT", ["-9223372036854775808", "-1", "9223372036854775807", str(MARK + 1)]),
+    "ubig": ("UBIGINT", ["0", "18446744073709551615"]),
+    "huge": ("HUGEINT", ["-170141183460469231731687303715884105728", "170141183460469231731687303715884105727"]),
+    "real": ("FLOAT", ["1.1", "'inf'", "'-inf'", "'nan'", "-0.0", "1e-45", "3.4028235e38"]),
+    "dbl": ("DOUBLE", ["0.1", "1e308", "'inf'", "'-inf'", "'nan'", "-0.0", "5e-324", "0.30000000000000004"]),
+    "exact": ("DECIMAL(38, 10)", ["1234567890123456789012345678.0123456789", "-0.0000000001", "0"]),
+    "word": ("VARCHAR", ["''", "'it''s'", "'\\x41'", "'ü 🦆'", "chr(9) || chr(10)", "'a' || chr(0) || 'b'", "'NULL'"]),
+    "bytes": ("BLOB", ["'\\x00\\xFF'::BLOB", "''::BLOB", "'\\xFF\\xFF\\xFF\\xFF'::BLOB"]),
+    "uid": ("UUID", ["'00000000-0000-0000-0000-000000000001'", "'ffffffff-ffff-ffff-ffff-ffffffffffff'"]),
+    "day": ("DATE", ["'0001-01-01'", "'1999-12-31'", "'9999-12-31'", "'infinity'", "'5877642-06-25 (BC)'"]),
+    "clock": ("TIME", ["'00:00:00'", "'23:59:59.999999'", "'24:00:00'"]),
+    "clocktz": ("TIMETZ", ["'12:00:00+05:30'", "'23:59:59.999999-15:59'"]),
+    "moment": ("TIMESTAMP", ["'1969-12-31 23:59:59.999999'", "'2024-02-29 12:00:00.000001'", "'-infinity'"]),
+    "seconds": ("TIMESTAMP_S", ["'1812-06-24 00:00:01'", "'294247-01-10 04:00:54'"]),
+    "nano": ("TIMESTAMP_NS", ["'2024-02-29 12:00:00.000000001'", "'1700-01-01 00:00:00'"]),
+    "zoned": ("TIMESTAMPTZ", ["'2024-02-29 12:00:00+05'", "'infinity'"]),
+    "span": ("INTERVAL", ["INTERVAL '13 months 3 days 4 seconds'", "INTERVAL '-1 month 2 days -5 microseconds'"]),
+    "many": ("INTEGER[]", ["[1, NULL, 3]", "[]"]),
+    "nested": ("STRUCT(a INTEGER, b VARCHAR[])", ["{'a': 1, 'b': ['x', NULL, 'it''s']}"]),
+    "pairs": ("MAP(VARCHAR, INTEGER)", ["MAP {'k': 1}"]),
+    "doc": ("JSON", ["'{\"a\": [1, 2]}'"]),
+    # names that the statement uses itself
+    "page": ("INTEGER", ["1"]),
+    "begins": ("VARCHAR", ["'x'"]),
+    "p0": ("DOUBLE", ["2.5"]),
+    "block": ("BOOLEAN", ["true"]),
+    "50%(a)s : ''\"": ("BIGINT", ["7"]),
+}
+
+
+@pytest.fixture
+def fetched(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Blocks of one page for every table; the list says of each table that was read whether blocks gave its rows."""
+    found: list[bool] = []
+
+    def fetch(*given: Any) -> pa.Table | None:
+        rows = postgres_blocks.fetch_blocks(*given)
+        found.append(rows is not None)
+        return rows
+
+    monkeypatch.setattr(postgres, "LEAST_PAGES", 0)
+    monkeypatch.setattr(postgres, "fetch_blocks", fetch)
+    monkeypatch.setattr(postgres_blocks, "_PAGES", 1)
+    return found
+
+
+def read(lake: quacklake.Lake, name: str = "t") -> pa.Table:
+    """Return the inlined rows as a plan has them, ordered by their ids."""
+    view = lake.handle.view()
+    info = view.find_table("main", name)
+    with lake._context.catalog.read() as reader:
+        rows = decode_inlined(reader.inlined.rows(view.base, info), info.schema, "postgres")
+    assert rows is not None
+    return rows.sort_by("row_id")
+
+
+def read_one_by_one(lake: quacklake.Lake, name: str = "t") -> pa.Table:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(postgres, "LEAST_PAGES", math.inf)
+        return read(lake, name)
+
+
+def exact(rows: pa.Table) -> list[list[Any]]:
+    """Return the columns, floats and times as their bits: NaN equals itself, no zero another, and no time is too far."""
+    columns = []
+    for column in rows.columns:
+        array = pa.chunked_array(column.chunks, column.type).combine_chunks()
+        if pa.types.is_floating(array.type) or pa.types.is_temporal(array.type):
+            array = array.view({32: pa.int32(), 64: pa.int64()}[array.type.bit_width])
+        columns.append(array.to_pylist())
+    return columns
+
+
+def random_rows(numbers: random.Random, count: int) -> str:
+    def cell(kind: str, values: list[str]) -> str:
+        return f"CAST({'NULL' if numbers.random() < 0.3 else numbers.choice(values)} AS {kind})"
+
+    return ", ".join(f"({', '.join(cell(*each) for each in EDGES.values())})" for _ in range(count))
+
+
+@pytest.mark.parametrize("number", range(20 if LONG else 2))
+def test_blocks_hold_every_value_of_every_type(
+    number: int, postgres_url: str, tmp_path: Path, fetched: list[bool]
+) -> None:
+    numbers = chance("blocks", number)
+    kinds = ", ".join(f"{quote(name)} {kind}" for name, (kind, _) in EDGES.items())
+    texts = "SELECT COLUMNS(*)::VARCHAR FROM t ORDER BY ALL"
+    with (
+        quacklake.connect(postgres_url, tmp_path / "data", data_inlining_row_limit=1000) as lake,
+        duckdb.connect() as plain,
+    ):
+
+        def both(statement: str) -> None:
+            lake.sql(statement)
+            plain.execute(statement)
+
+        both(f"CREATE TABLE t ({kinds})")
+        for _ in range(4):
+            both(f"INSERT INTO t VALUES {random_rows(numbers, numbers.randrange(1, 80))}")
+        both("DELETE FROM t WHERE tiny = 0 OR flag")
+        both("ALTER TABLE t ADD COLUMN later INTEGER DEFAULT 5")
+        both(f"INSERT INTO t SELECT *, 6 FROM (VALUES {random_rows(numbers, 20)})")
+        assert exact(read(lake)) == exact(read_one_by_one(lake))
+        assert lake.sql(texts).fetchall() == plain.execute(texts).fetchall()
+        assert fetched
+        assert all(fetched)
+
+
+def quote(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def small_lake(url: str, path: Path, rows: pa.Table) -> quacklake.Lake:
+    lake = quacklake.connect(url, path / "data", data_inlining_row_limit=100_000)
+    lake.create_table("t", rows)
+    return lake
+
+
+def test_a_value_that_looks_like_null_stays_a_value(postgres_url: str, tmp_path: Path, fetched: list[bool]) -> None:
+    nan = struct.unpack("<d", struct.pack("<q", MARK))[0]
+    rows = pa.table({"i": [MARK, None, 1], "f": [nan, None, 1.0]})
+    with small_lake(postgres_url, tmp_path, rows) as lake:
+        found = read(lake)
+        assert found.column("c1").to_pylist() == [MARK, None, 1]
+        assert found.column("c2").null_count == 1
+        assert fetched == [False]
+
+
+def test_rows_on_pages_that_were_not_counted_are_read(postgres_url: str, tmp_path: Path, fetched: list[bool]) -> None:
+    rows = pa.table({"i": range(5_000)})
+    with small_lake(postgres_url, tmp_path, rows) as lake:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(
+                postgres,
+                "fetch_blocks",
+                lambda connection, select, pages: postgres_blocks.fetch_blocks(connection, select, pages // 3),
+            )
+            assert read(lake).column("c1").to_pylist() == list(range(5_000))
+        assert read(lake).column("c1").to_pylist() == list(range(5_000))
+        assert fetched == [True]
+
+
+def test_long_values_come_one_by_one(postgres_url: str, tmp_path: Path, fetched: list[bool]) -> None:
+    numbers = chance("long values")
+    rows = pa.table({"b": [numbers.randbytes(100_000), b"", None]})
+    with small_lake(postgres_url, tmp_path, rows) as lake:
+        assert read(lake).column("c1").to_pylist() == rows.column("b").to_pylist()
+        assert fetched == []
+
+
+def test_compressed_values_come_in_blocks(postgres_url: str, tmp_path: Path, fetched: list[bool]) -> None:
+    rows = pa.table({"s": ["x" * 50_000, "", None] * 50})
+    with small_lake(postgres_url, tmp_path, rows) as lake:
+        assert read(lake).column("c1").to_pylist() == rows.column("s").to_pylist()
+        assert fetched == [True]
+
+
+def test_very_wide_tables_come_one_by_one(postgres_url: str, tmp_path: Path, fetched: list[bool]) -> None:
+    with small_lake(postgres_url, tmp_path, pa.table({f"c{i}": [i, None] for i in range(450)})) as lake:
+        assert read(lake).column("c450").to_pylist() == [449, None]
+        assert fetched == [False]
+
+
+def test_wide_tables_count_the_nulls_of_all_columns(postgres_url: str, tmp_path: Path, fetched: list[bool]) -> None:
+    with small_lake(postgres_url, tmp_path, pa.table({f"c{i}": [i, None, 3] for i in range(350)})) as lake:
+        assert exact(read(lake)) == exact(read_one_by_one(lake))
+        assert fetched == [True]
+
+
+@pytest.mark.parametrize("bytes_", [b"\xff", b"a\xc3", b"\xed\xa0\x80"])
+def test_text_that_is_none_is_an_error_either_way(
+    bytes_: bytes, postgres_url: str, tmp_path: Path, fetched: list[bool]
+) -> None:
+    with small_lake(postgres_url, tmp_path, pa.table({"s": ["x", "y"]})) as lake:
+        with psycopg.connect(postgres_url, autocommit=True) as connection:
+            connection.execute("UPDATE ducklake_inlined_data_1_1 SET s = %b WHERE row_id = 1", [bytes_])
+        for way in (read, read_one_by_one):
+            with pytest.raises(CatalogError, match="cannot be read"):
+                way(lake)
+        assert fetched == [True]
+
+
+def test_a_database_with_another_encoding_sends_rows_one_by_one(
+    postgres_server: Any, tmp_path: Path, fetched: list[bool]
+) -> None:
+    name = "latin_blocks"
+    with psycopg.connect(postgres_server.url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name} ENCODING 'LATIN1' TEMPLATE template0 LOCALE 'C'")
+    try:
+        with small_lake(
+            postgres_server.url_of(name), tmp_path, pa.table({"s": ["é", "x"], "d": [["ë"], None]})
+        ) as lake:
+            assert read(lake).column("c1").to_pylist() == ["é", "x"]
+            assert fetched == [False]
+    finally:
+        postgres_server.drop_database(name)
+
+
+def test_a_role_that_may_only_read_gets_blocks(
+    postgres_url: str, postgres_server: Any, tmp_path: Path, fetched: list[bool]
+) -> None:
+    role = postgres_server.create_role("reader")
+    rows = pa.table({"i": [1, None], "s": ["x", None]})
+    small_lake(postgres_url, tmp_path, rows).close()
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {role}")
+    with quacklake.connect(postgres_url.replace("://quacklake@", f"://{role}@")) as lake:
+        assert read(lake).column("c2").to_pylist() == ["x", None]
+        assert lake.table("t").to_arrow() == rows
+        assert all(fetched)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+def test_an_interrupt_between_blocks_leaves_a_lake_that_can_be_read(
+    error: type[BaseException], postgres_url: str, tmp_path: Path, fetched: list[bool]
+) -> None:
+    calls = []
+
+    def interrupted(original: Callable[..., Any], *given: Any) -> Any:
+        calls.append(given)
+        if len(calls) == 3:
+            raise error
+        return original(*given)
+
+    rows = pa.table({"i": range(20_000), "s": ["x" * 100] * 20_000})
+    with small_lake(postgres_url, tmp_path, rows) as lake:
+        original = postgres_blocks._arrays
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(error):
+            patch.setattr(postgres_blocks, "_arrays", lambda *given: interrupted(original, *given))
+            read(lake)
+        assert len(calls) == 3
+        assert read(lake).num_rows == 20_000
+        lake.table("t").append(rows[:1])
+        assert lake.table("t").count() == 20_001
+
+
+def test_large_tables_come_in_blocks_by_themselves(postgres_url: str, tmp_path: Path) -> None:
+    rows = pa.table({"i": range(30_000), "s": ["x" * 100] * 30_000})
+    with pytest.MonkeyPatch.context() as patch:
+        batches = []
+        original = postgres_blocks._arrays
+        patch.setattr(postgres_blocks, "_arrays", lambda *given: batches.append(given[0]) or original(*given))
+        with small_lake(postgres_url, tmp_path, rows) as lake:
+            assert lake.sql("SELECT count(*), sum(i), count(DISTINCT s) FROM t").fetchall() == [
+                (30_000, 449_985_000, 1)
+            ]
+        assert len(batches) > 1
+        assert sum(batches) == 30_000
