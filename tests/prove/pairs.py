@@ -83,9 +83,9 @@ def _watched() -> Iterator[Watch]:
     read, queued = Catalog.read, Catalog.queued
 
     @contextmanager
-    def reading(self: Catalog) -> Iterator[Reader]:
+    def reading(self: Catalog, **options: Any) -> Iterator[Reader]:
         watch.changed()
-        with read(self) as reader:
+        with read(self, **options) as reader:
             yield reader
 
     @contextmanager

@@ -102,12 +102,12 @@ class Catalog(Connections):
             return False
         if self.tenant is not None:
             try:
-                with self.translate_errors("open"), self.connected() as connection:
+                with self.translate_errors("open"), self.asking() as connection:
                     return self._holds_catalog(connection, self.tenant)
             except ReadOnlyError:
                 # do not reveal that the catalog exists to a role that may not see it
                 raise no_such_catalog(self.tenant) from None
-        with self.translate_errors("open"), self.connected() as connection:
+        with self.translate_errors("open"), self.asking() as connection:
             if not self.holds_lake(connection):
                 return False
             if not self._known_plain and self.backend.has_table(connection, "ducklake_catalog", self.metadata_schema):
@@ -162,7 +162,7 @@ class Catalog(Connections):
                 raise no_such_catalog(self.tenant)
             raise NotFoundError(f"there is no lake at {self.url.shown}", hint="pass data_path= to create one")
         every: sa.Select[Any] = sa.select(sa.literal_column("*")).select_from(self._tables["metadata"])
-        with self.read() as reader:
+        with self.read(once=True) as reader:
             rows = reader.run("options", every).mappings().all()
         # the oldest version has no scopes
         self.metadata = {row["key"]: row["value"] for row in rows if row.get("scope") is None}
@@ -366,9 +366,9 @@ class Catalog(Connections):
     # -- transactions ------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def read(self) -> Iterator[Reader]:
-        """Lend one consistent read transaction."""
-        with self.reading() as connection:
+    def read(self, *, once: bool = False) -> Iterator[Reader]:
+        """Lend one consistent read transaction, or ``once`` what runs a single statement."""
+        with self.reading(once=once) as connection:
             yield Reader(connection, self._tables, self.backend, self._cache, self.bounds)
 
     @contextmanager

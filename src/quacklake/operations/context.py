@@ -186,7 +186,7 @@ class LakeContext:
     def latest(self) -> Snapshot:
         """Return the newest snapshot of the lake."""
         before = self.recent  # whoever reads from now on finds it, unless the catalog was replaced by an older state
-        with self.catalog.read() as reader:
+        with self.catalog.read(once=True) as reader:
             found = reader.snapshots.latest()
         if before is not None and found.id <= before.id and found != before:
             with self._lock:

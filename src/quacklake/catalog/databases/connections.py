@@ -88,10 +88,17 @@ class Connections:
             yield connection
 
     @contextmanager
-    def reading(self) -> Iterator[Connection]:
-        """Lend a connection in one consistent read transaction."""
+    def asking(self) -> Iterator[Connection]:
+        """Lend a connection for questions that need not see the same state."""
+        with self.connected() as connection:
+            yield self.backend.begin_question(connection)
+
+    @contextmanager
+    def reading(self, *, once: bool = False) -> Iterator[Connection]:
+        """Lend a connection in one consistent read transaction, or ``once`` for a single statement, which is one."""
         with self.translate_errors("read"), self.connected() as connection:
-            prepared = self.backend.begin_read(connection)
+            begin = self.backend.begin_question if once else self.backend.begin_read
+            prepared = begin(connection)
             with prepared.begin():
                 try:
                     yield prepared

@@ -165,6 +165,10 @@ class Database(ABC):
         """Return a connection whose transaction sees one consistent state."""
         return connection
 
+    def begin_question(self, connection: Connection) -> Connection:
+        """Return a connection for a single statement, or for several that need not see the same state."""
+        return connection
+
     def begin_commit(self, connection: Connection) -> Connection:
         """Return a connection whose transaction sees what others commit while it waits in the queue."""
         return connection

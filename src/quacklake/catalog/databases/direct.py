@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection
+from sqlalchemy.engine import Connection, Dialect
 from sqlalchemy.util import LRUCache
 
 from quacklake.catalog import scoped
@@ -74,6 +74,11 @@ class Direct:
         ]
 
 
+_SELECTS = 200
+_selects: LRUCache[tuple[Dialect, sa.Select[Any], tuple[str, ...]], Direct] = LRUCache(_SELECTS)
+"""Selects of all catalogs of the process: most are built once for all, and the first query of each lake asks them."""
+
+
 class DirectStatements:
     """The statements of a catalog that were turned into text so far."""
 
@@ -85,5 +90,14 @@ class DirectStatements:
         key = (statement, tuple(parameters))
         direct = self._known.get(key)
         if direct is None:
-            direct = self._known[key] = Direct(connection, *key)
+            direct = self._known[key] = self._made(connection, *key)
+        return direct
+
+    def _made(self, connection: Connection, statement: Any, names: tuple[str, ...]) -> Direct:
+        if not isinstance(statement, sa.Select):  # each table with inlined rows has inserts of its own
+            return Direct(connection, statement, names)
+        key = (connection.dialect, statement, names)
+        direct = _selects.get(key)
+        if direct is None:
+            direct = _selects[key] = Direct(connection, statement, names)
         return direct

@@ -176,6 +176,10 @@ class PostgresDatabase(Database):
     def begin_read(self, connection: Connection) -> Connection:
         return connection.execution_options(isolation_level="REPEATABLE READ")
 
+    def begin_question(self, connection: Connection) -> Connection:
+        # a statement sees one state by itself: BEGIN and COMMIT would be two more messages
+        return connection.execution_options(isolation_level="AUTOCOMMIT")
+
     def size(self, connection: Connection, schema: str | None) -> int | None:
         statement = (
             "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0) FROM pg_class c"
