@@ -43,7 +43,7 @@ class LakeReader:
 
     def __init__(self, handle: Handle) -> None:
         self.handle = handle
-        self._sessions = LakeSessions(handle)
+        self._sessions = LakeSessions(handle, reuse=True)
 
     def sql(self, text: str, params: Sequence[Any] | dict[str, Any] | None = None) -> Result:
         """Run one or more SQL statements and return the result of the last one.

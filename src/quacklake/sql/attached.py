@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from quacklake.format.objects import TableInfo, ViewInfo
     from quacklake.operations.context import LakeContext
     from quacklake.operations.handles import Handle, HasHandle, LakeHandle
+    from quacklake.scan import ScanPlan
     from quacklake.sql.planners import Planners
+    from quacklake.sql.session_databases import SessionDatabase
     from quacklake.transaction import Transaction
 
 
@@ -91,6 +93,10 @@ class Attachments:
 
     root: duckdb.DuckDBPyConnection
     planners: Planners
+    database: SessionDatabase | None = None
+    """The database of ``root``, if another session may get it."""
+    spare: str | None = None
+    """The name of an empty database that stands for no lake yet."""
     attached: dict[str, Attached] = field(default_factory=dict)
     """The lakes that are open."""
     late: dict[str, Callable[[], Attached]] = field(default_factory=dict)
@@ -158,6 +164,16 @@ class Attachments:
         """Leave the planner to no other session: something has gone wrong in it."""
         self._is_clean = False
 
+    def keep_database(self) -> None:
+        """Leave the database to no other session: something may have changed in it."""
+        if self.database is not None:
+            self.database.is_kept = True
+
+    def has_read(self, plans: Iterable[ScanPlan]) -> None:
+        """Count the files that a query has read."""
+        if self.database is not None:
+            self.database.has_read(plans)
+
     def lock_settings(self, statements: Sequence[str]) -> None:
         """Run statements that lock the settings of a database in both, in the planner as soon as it is made."""
         with self.lock:
@@ -200,15 +216,18 @@ class Attachments:
     def add(self, attached: Attached, *, if_not_exists: bool = False) -> bool:
         """Attach a lake. Return False when the name is taken and that is allowed, else raise ``AlreadyExistsError``."""
         with self.lock:
-            taken = self.is_database(attached.alias)
-            if taken and if_not_exists:
-                return False
-            if taken:
-                raise AlreadyExistsError(
-                    f'Failed to attach database: database with name "{attached.alias}" already exists',
-                    hint="choose another name after AS, or use OR REPLACE",
-                )
-            self._run(_attach(attached.alias))
+            if attached.alias != self.spare:
+                self.keep_database()
+                taken = self.is_database(attached.alias)
+                if taken and if_not_exists:
+                    return False
+                if taken:
+                    raise AlreadyExistsError(
+                        f'Failed to attach database: database with name "{attached.alias}" already exists',
+                        hint="choose another name after AS, or use OR REPLACE",
+                    )
+                self._run(_attach(attached.alias))
+            self.spare = None
             self._names[fold(attached.alias)] = attached.alias
             self._take(attached)
             return True
@@ -288,9 +307,13 @@ class Attachments:
         with self.lock:
             self._closed = True
             planner, self._planner = self._planner, None
+            database, self.database = self.database, None
         if planner is not None:  # other connections may still use theirs
             self.planners.give_back(planner, clean=self._is_clean and not self.cursors)
         self.root.close()
+        if database is not None:
+            database.is_kept = database.is_kept or self.cursors > 0
+            database.leave()
 
 
 def _attach(alias: str) -> str:

@@ -79,6 +79,8 @@ class Binder:
     _known: dict[tuple[Any, ...], str] = field(default_factory=dict)
     _sizes: dict[str, Size] = field(default_factory=dict)
     _steady: bool = True
+    _evaluated: bool = False
+    """True when an expression of the user has run besides the query."""
 
     # -- values --------------------------------------------------------------------------------------------------------
 
@@ -93,6 +95,7 @@ class Binder:
     def evaluate(self, expression: Node) -> Any:
         """Return the value of an expression without columns."""
         self.session.guard.value(expression)
+        self._evaluated = True
         connection = self.session.connection
         query = tree.query_of(connection, {**expression, "alias": ""})
         found = arrow_table(connection, f"{tree.render(connection, query)} LIMIT 1", self.used(query))
@@ -140,6 +143,7 @@ class Binder:
         bound = Bound(text, values, self.scans, next((scan for scan in self.scans if scan.rows), None), answered)
         if looking and given is not None and text != sql:
             bound.titles = titles(connection, given, parsed, rendered=kept is None)
+        bound.is_plain = looking and not self._evaluated and self._is_steady(parsed) and self._is_plain(parsed)
         self._prune(bound, parsed)
         for make in self.made:
             make(connection, False)
@@ -173,9 +177,9 @@ class Binder:
         """Let DuckDB find the filters of each scan."""
         if not any(scan.table.id >= 0 for scan in self.scans) or not has_filters(parsed):
             return
-        if not (self._steady and is_steady(parsed)):
+        if not (bound.is_plain or self._is_steady(parsed)):
             return
-        plain = len(self.made) == len(self.scans) and is_plain(parsed, {scan.name for scan in self.scans})
+        plain = bound.is_plain or self._is_plain(parsed)
         try:
             found = scan_filters(self._planned(plain=plain), bound.sql, bound.values)
         except BaseException as error:
@@ -185,6 +189,12 @@ class Binder:
             raise
         for scan in self.scans:
             scan.predicate = filters_of(found.get(scan.name), scan.table.schema)
+
+    def _is_steady(self, parsed: Node) -> bool:
+        return self._steady and is_steady(parsed)
+
+    def _is_plain(self, parsed: Node) -> bool:
+        return len(self.made) == len(self.scans) and is_plain(parsed, {scan.name for scan in self.scans})
 
     def _planned(self, *, plain: bool = False) -> duckdb.DuckDBPyConnection:
         """Return a connection that has all objects of the query, without rows."""

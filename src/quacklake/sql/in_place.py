@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 
 from quacklake.errors import SqlError
 from quacklake.format.names import fold, quote
@@ -140,6 +141,14 @@ class Title:
         pattern = r"\bAS (" + "|".join(map(re.escape, sorted(quoted))) + r")\b"
         written = re.sub(pattern, r'AS "\1"', self.written) if quoted else self.written
         return _SCALE.sub(r"\1, \2", written) if _SPACED_SCALE.search(given) else written
+
+
+def retitled(schema: pa.Schema, found: Mapping[int, Title]) -> pa.Schema:
+    """Return the schema of a result with the titles of ``titles``."""
+    fields = [
+        field.with_name(found[place].of(field.name)) if place in found else field for place, field in enumerate(schema)
+    ]
+    return pa.schema(fields, metadata=schema.metadata)
 
 
 def titles(connection: duckdb.DuckDBPyConnection, before: Node, after: Node, *, rendered: bool) -> Mapping[int, Title]:

@@ -27,13 +27,13 @@ MOST_IDLE = 2
 
 
 @cache
-def idle_planners() -> IdleDatabases:
+def idle_planners() -> IdleDatabases[DuckDBPyConnection]:
     """Return the planners of this process that wait for a session."""
     import atexit
 
     from quacklake.engines.duckdb.idle import IdleDatabases
 
-    found = IdleDatabases(MOST_IDLE)
+    found: IdleDatabases[DuckDBPyConnection] = IdleDatabases(MOST_IDLE)
     atexit.register(found.close)
     return found
 

@@ -94,6 +94,8 @@ class Bound:
     """References to tables that metadata answers."""
     titles: Mapping[int, Title] = field(default_factory=dict)
     """Column titles by position, where the text itself would give other names."""
+    is_plain: bool = False
+    """True when the query leaves nothing in the database that runs it, or another could tell."""
 
 
 def virtual_names(node: Node) -> frozenset[str]:
@@ -171,7 +173,7 @@ _ONCE = frozenset(
 _NEVER = frozenset(
     """
     current_connection_id current_query current_query_id current_transaction_id currval error gen_random_uuid
-    in_search_path nextval random setseed sleep_ms stats txid_current uuid uuidv4 uuidv7 write_log
+    in_search_path nextval random setseed setval sleep_ms stats txid_current uuid uuidv4 uuidv7 vector_type write_log
     """.split()  # noqa: SIM905
 )
 #: Names without parentheses that are functions unless a column has the name.

@@ -26,10 +26,12 @@ from quacklake.sql.attached import PREFIX, Attached, Attachments, Names, attache
 from quacklake.sql.binder import Binder, StandIns
 from quacklake.sql.failures import Shown, in_own_words, translated
 from quacklake.sql.guard import Guard
+from quacklake.sql.in_place import retitled
 from quacklake.sql.result import Result, run_query
 from quacklake.sql.running import Running, TimeBudget
 from quacklake.sql.scans import Footers
 from quacklake.sql.session_transaction import SessionTransaction
+from quacklake.sql.temporary import drop_temporary
 from quacklake.sql.timetravel import with_at
 from quacklake.sql.tree import Node
 from quacklake.sql.words import Cursor, numbered, split, supplied
@@ -43,15 +45,6 @@ T = TypeVar("T")
 Parameters = Sequence[Any] | dict[str, Any] | None
 
 _LEFT_BEHIND = 50
-_TEMPORARY = """
-    SELECT 'VIEW', view_name FROM duckdb_views() WHERE temporary AND starts_with(view_name, $1)
-    UNION ALL SELECT 'TABLE', table_name FROM duckdb_tables() WHERE temporary AND starts_with(table_name, $1)
-"""
-#: Macros have a separate query, because listing functions is slow.
-_MACROS = """
-    SELECT DISTINCT CASE function_type WHEN 'table_macro' THEN 'MACRO TABLE' ELSE 'MACRO' END, function_name
-    FROM duckdb_functions() WHERE database_name = 'temp' AND starts_with(function_name, $1)
-"""
 _KNOWN = """
     SELECT 1 FROM (SELECT table_name AS n FROM duckdb_tables() UNION ALL SELECT view_name FROM duckdb_views())
     WHERE lower(n) = lower(?)
@@ -89,6 +82,7 @@ class Session:
         self._frame: FrameType | None = None
         self._budget = TimeBudget(None)
         self.footers = Footers()
+        self._is_plain = False
         self._closed = False
         self._process = os.getpid()
 
@@ -118,6 +112,8 @@ class Session:
         if self._closed:
             return
         self._closed = True
+        if self.running.busy or (self._reader is not None and self._reader() is not None):
+            self.attachments.keep_database()  # another thread uses it, or its rows may still be read
         self.work.rollback()
         self.connection.close()
         if self._planner is not None:
@@ -304,8 +300,12 @@ class Session:
                 first = cursor.peek()
                 self.work.renew()
                 self.work.check(ends=first is not None and first.upper in ("ROLLBACK", "ABORT", "COMMIT", "END"))
-                result = statements.handler(cursor)(self, cursor, supplied(cursor, params))
+                handler, self._is_plain = statements.handler(cursor), False
+                result = handler(self, cursor, supplied(cursor, params))
+                if not (self._is_plain and statements.is_query(handler)):
+                    self.attachments.keep_database()
         except BaseException as error:
+            self.attachments.keep_database()
             self.work.failed(error)
             self._tell(error, sql)
             unknown = _UNKNOWN.match(str(error)) if isinstance(error, SqlError) and error.hint is None else None
@@ -327,7 +327,10 @@ class Session:
             with ExitStack() as gates:
                 for engine in engines.values():
                     gates.enter_context(engine.gate())
-                return self._run(bound.sql, bound.values, gates, bound.titles, odd)
+                result = self._run(bound.sql, bound.values, gates, bound.titles, odd)
+                self._is_plain = bound.is_plain
+                self.attachments.has_read(scan.plan for scan in bound.scans if scan.plan is not None)
+                return result
         except (duckdb.BinderException, duckdb.CatalogException) as error:
             from quacklake.sql import listing
 
@@ -357,11 +360,7 @@ class Session:
         batches = self.guard.limited(self._batches(reader, self._budget, held, self._sql))
         schema = reader.schema
         if titles:
-            fields = [
-                field.with_name(titles[place].of(field.name)) if place in titles else field
-                for place, field in enumerate(schema)
-            ]
-            schema = pa.schema(fields, metadata=schema.metadata)
+            schema = retitled(schema, titles)
             batches = (pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in batches)
         # The first batch is read now, so that early errors are raised now. One that is not full is usually the last:
         # then the end is read as well, which frees DuckDB for other work.
@@ -381,7 +380,8 @@ class Session:
                         batch = next(reader, None)
                     if batch is None:
                         return
-                except QuacklakeError as error:
+                except BaseException as error:
+                    self.attachments.keep_database()
                     self._tell(error, sql)
                     raise
                 yield batch
@@ -406,9 +406,7 @@ class Session:
         if len(self._made) < _LEFT_BEHIND:
             return
         try:
-            for question in (_TEMPORARY, _MACROS) if self._has_macros else (_TEMPORARY,):
-                for kind, name in self.connection.execute(question, [PREFIX]).fetchall():
-                    self.connection.execute(f"DROP {kind} IF EXISTS temp.main.{quote(name)}")
+            drop_temporary(self.connection, macros=self._has_macros)
         except duckdb.Error:
             return  # the transaction has failed; a later statement tries again
         if self._planner is not None:

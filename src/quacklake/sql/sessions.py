@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from quacklake import forks
 from quacklake.errors import ClosedError
+from quacklake.sql.session_databases import LAKE, take
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -31,8 +33,10 @@ class LakeSessions:
     The sessions of several threads share one DuckDB. A forked process opens its own sessions.
     """
 
-    def __init__(self, handle: Handle) -> None:
+    def __init__(self, handle: Handle, *, reuse: bool = False) -> None:
+        """``reuse`` says that nobody else gets hold of a session, so that the next may have its database."""
         self._handle = handle
+        self._reuse = reuse
         self._begin()
         forks.watch(self, LakeSessions._leave_parent)
 
@@ -51,7 +55,7 @@ class LakeSessions:
         if not hasattr(self._local, "session"):
             with self._lock:
                 if self._first is None:
-                    self._local.session = self._first = session_of(self._handle)
+                    self._local.session = self._first = session_of(self._handle, reuse=self._reuse)
                 else:
                     self._local.session = self._first.cursor()
         found: Session = self._local.session
@@ -66,14 +70,20 @@ class LakeSessions:
             first.attachments.close()
 
 
-def session_of(handle: Handle) -> Session:
-    """Return a session whose default catalog is this lake, named ``lake``. Raises ``ClosedError`` when it is closed."""
-    if handle.context.catalog.closed:
+def session_of(handle: Handle, *, reuse: bool = False) -> Session:
+    """Return a session whose default catalog is this lake, named ``lake``. Raises ``ClosedError`` when it is closed.
+
+    With ``reuse`` it may have the database of another one that has closed, and leave it to the next: a caller runs
+    statements in it, and nothing else.
+    """
+    context = handle.context
+    if context.catalog.closed:
         raise ClosedError
-    made = _configured(handle.context.config) if not handle.restricted else _safe(handle.context.config)
-    made.attach(handle, "lake")
-    made.use("lake")
-    return made
+    # a database needs keys for other files, and an extension for encrypted ones
+    plain = reuse and context.store.is_local and not context.catalog.encrypted
+    made = _safe(context.config) if handle.restricted else _configured(context.config, reuse=plain)
+    made.attach(handle, LAKE)
+    return _standing_in_lake(made)
 
 
 def late_session(opened: Callable[[], Handle | HasHandle] | None, config: Config) -> Session:
@@ -81,15 +91,20 @@ def late_session(opened: Callable[[], Handle | HasHandle] | None, config: Config
     made = _configured(config)
     if opened is None:
         return made
-    made.attach_late(opened, "lake")
-    made.connection.execute("USE lake")
-    made.look_around()
+    made.attach_late(opened, LAKE)
+    return _standing_in_lake(made)
+
+
+def _standing_in_lake(made: Session) -> Session:
+    """Return a new session, which looks up names in its lake first."""
+    made.connection.execute(f"USE {LAKE}")
+    made.names.catalog = LAKE
     return made
 
 
-def _configured(config: Config) -> Session:
+def _configured(config: Config, *, reuse: bool = False) -> Session:
     limit = config.duckdb_memory_limit
-    return session(memory_limit=None if limit is None else f"{limit}B", threads=config.duckdb_threads)
+    return _session(memory_limit=None if limit is None else f"{limit}B", threads=config.duckdb_threads, reuse=reuse)
 
 
 def _safe(config: Config) -> Session:
@@ -113,6 +128,17 @@ def session(
     With ``python_frames=False``, statements cannot name Python variables. With ``safety``, the session is for
     statements from untrusted users: it sees the lakes that ``session.attach(lake)`` has attached, and nothing else.
     """
+    return _session(python_frames=python_frames, memory_limit=memory_limit, threads=threads, safety=safety)
+
+
+def _session(
+    *,
+    python_frames: bool = True,
+    memory_limit: str | None = None,
+    threads: int | None = None,
+    safety: Safety | None = None,
+    reuse: bool = False,
+) -> Session:
     from quacklake.duckdb_versions import connect
     from quacklake.sql.attached import Attachments
     from quacklake.sql.planners import Planners
@@ -145,4 +171,9 @@ def session(
         return made
 
     planners = Planners(planner, config, reuse=safety is None)
-    return Session(Attachments(database({}), planners), python_frames=python_frames and safety is None, guard=guard)
+    if reuse:
+        taken = take(config, partial(database, {}))
+        attachments = Attachments(taken.connection.cursor(), planners, taken, spare=LAKE)
+    else:
+        attachments = Attachments(database({}), planners)
+    return Session(attachments, python_frames=python_frames and safety is None, guard=guard)

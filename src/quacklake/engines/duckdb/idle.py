@@ -9,7 +9,7 @@ from __future__ import annotations
 import atexit
 import threading
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import duckdb
 
@@ -24,12 +24,21 @@ _MOST = 2
 """Databases that are kept; each has threads that wait."""
 
 
-class IdleDatabases:
-    """Databases that wait for an engine with the same settings. Safe to share between threads."""
+class Closable(Protocol):
+    """A database, by whatever holds it."""
+
+    def close(self) -> None: ...
+
+
+D = TypeVar("D", bound=Closable)
+
+
+class IdleDatabases(Generic[D]):
+    """Databases that wait for somebody with the same settings. Safe to share between threads."""
 
     def __init__(self, most: int = _MOST) -> None:
         self._most = most
-        self._idle: list[tuple[dict[str, Any], duckdb.DuckDBPyConnection]] = []
+        self._idle: list[tuple[dict[str, Any], D]] = []
         self._lock = threading.Lock()
         forks.watch(self, IdleDatabases._renew)
 
@@ -39,19 +48,19 @@ class IdleDatabases:
         self._idle = []
         forks.new_lock(self)
 
-    def take(self, config: Mapping[str, Any]) -> duckdb.DuckDBPyConnection | None:
+    def take(self, config: Mapping[str, Any]) -> D | None:
         """Return a database with these settings for the caller alone, or None."""
         with self._lock:
-            for place, (known, connection) in enumerate(self._idle):
+            for place, (known, database) in enumerate(self._idle):
                 if known == config:
                     del self._idle[place]
-                    return connection
+                    return database
         return None
 
-    def leave(self, config: Mapping[str, Any], connection: duckdb.DuckDBPyConnection) -> None:
-        """Keep a database that its engine needs no more, and close the oldest beyond the limit."""
+    def leave(self, config: Mapping[str, Any], database: D) -> None:
+        """Keep a database that is needed no more, and close the oldest beyond the limit."""
         with self._lock:
-            self._idle.append((dict(config), connection))
+            self._idle.append((dict(config), database))
             closing = self._idle[: -self._most] if self._most else self._idle[:]
             self._idle = self._idle[len(closing) :]
         for _, old in closing:
@@ -61,16 +70,18 @@ class IdleDatabases:
         """Close all of them."""
         with self._lock:
             closing, self._idle = self._idle, []
-        for _, connection in closing:
-            connection.close()
+        for _, database in closing:
+            database.close()
 
 
-idle = IdleDatabases()
+idle: IdleDatabases[duckdb.DuckDBPyConnection] = IdleDatabases()
 """The idle databases of this process."""
 atexit.register(idle.close)
 
 
-def open_database(known: IdleDatabases | None, store: Store, config: Mapping[str, Any]) -> duckdb.DuckDBPyConnection:
+def open_database(
+    known: IdleDatabases[duckdb.DuckDBPyConnection] | None, store: Store, config: Mapping[str, Any]
+) -> duckdb.DuckDBPyConnection:
     """Return a database in memory with these settings that reads the files of a store, for the caller alone."""
     connection = None if known is None else known.take(config)
     if connection is None:
@@ -80,7 +91,9 @@ def open_database(known: IdleDatabases | None, store: Store, config: Mapping[str
 
 
 def leave_database(
-    known: IdleDatabases | None, config: Mapping[str, Any], connection: duckdb.DuckDBPyConnection
+    known: IdleDatabases[duckdb.DuckDBPyConnection] | None,
+    config: Mapping[str, Any],
+    connection: duckdb.DuckDBPyConnection,
 ) -> None:
     """Keep a database, of which nothing but cursors was lent, among the ``known`` ones, or close it."""
     if known is None:

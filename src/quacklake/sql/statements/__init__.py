@@ -75,6 +75,13 @@ def handler(cursor: Cursor) -> Handler:
     return found
 
 
+def is_query(found: Handler) -> bool:
+    """Return True for the function that runs a query, and nothing besides."""
+    from quacklake.sql.statements import queries
+
+    return found is queries.query
+
+
 def _home(cursor: Cursor) -> str:
     first = cursor.peek()
     word = "" if first is None else first.upper
