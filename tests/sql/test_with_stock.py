@@ -43,12 +43,6 @@ _QUESTIONS = (
 
 
 @pytest.fixture(scope="module")
-def stock() -> Stock:
-    with Stock() as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
 def expected(stock: Stock, tmp_path_factory: pytest.TempPathFactory) -> list[list[tuple[Any, ...]]]:
     """The answers of stock DuckDB alone."""
     home = tmp_path_factory.mktemp("alone")

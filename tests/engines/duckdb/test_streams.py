@@ -142,9 +142,9 @@ def test_pruned_files_and_unwanted_columns_are_not_read(large: Lake) -> None:
 
 
 def test_a_limit_stops_the_scan(large: Lake) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     assert large.table("t").scan(limit=5).to_arrow().num_rows == 5
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
 
 
 def test_a_scan_can_be_cancelled_from_another_thread(large: Lake) -> None:
