@@ -10,11 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 
 import quacklake
 from quacklake import Lake
+from quacklake.duckdb_versions import connect
+from quacklake.engines.duckdb.idle import IdleDatabases
 from quacklake.errors import CatalogError, SqlError
 
 NewUrl = Callable[[str], str]
@@ -105,3 +108,29 @@ def test_a_session_of_the_parent_is_refused_in_the_child(tmp_path: Path) -> None
             in_child(lambda: session.statement("FROM t"))
         assert in_child(lambda: lake.sql("SELECT count(*) FROM t").fetchall()) == [(1,)]
         assert session.statement("FROM t").fetchall() == [(0,)]
+
+
+def test_a_child_leaves_the_idle_databases_to_its_parent() -> None:
+    waiting: IdleDatabases[duckdb.DuckDBPyConnection] = IdleDatabases()
+    with connect() as database:
+        waiting.leave({}, database)
+        assert in_child(lambda: waiting.take({}) is None)
+        assert waiting.take({}) is database
+        assert database.execute("SELECT 1").fetchall() == [(1,)]
+
+
+def test_a_child_leaves_the_databases_of_sessions_to_its_parent(tmp_path: Path) -> None:
+    url, query = f"sqlite:///{tmp_path}/lake.db", "SELECT id FROM t WHERE id > 0"
+    with quacklake.connect(url, data_path=tmp_path / "data") as lake:
+        lake.create_table("t", [{"id": 0}, {"id": 1}])
+        assert lake.sql(query).fetchall() == [(1,)]
+        left = lake._sessions.current().attachments.database
+
+        def work() -> list[Any]:
+            with quacklake.connect(url) as own:
+                return [own.sql(query).fetchall(), own._sessions.current().attachments.database is left]
+
+        assert in_child(work) == [[(1,)], False]
+        assert lake.sql(query).fetchall() == [(1,)]
+    assert left is not None
+    assert left.connection.execute("SELECT 1").fetchall() == [(1,)]

@@ -347,20 +347,6 @@ def test_a_database_that_has_read_much_goes_with_its_session(
     assert was_closed(seen[0])
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_forked_child_leaves_the_databases_to_its_parent(url: str) -> None:
-    with quacklake.connect(url) as lake:
-        lake.sql(PLAIN[0])
-        left, child = database_of(lake), os.fork()
-        if not child:
-            with quacklake.connect(url) as own:
-                answer = own.sql(PLAIN[0]).fetchall()
-                os._exit(0 if answer == [(2,)] and database_of(own) is not left else 1)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-        assert lake.sql(PLAIN[0]).fetchall() == [(2,)]
-    assert not was_closed(left)
-
-
 def test_a_database_of_the_parent_is_not_left_to_sessions_of_a_forked_child(
     url: str, monkeypatch: pytest.MonkeyPatch, waiting: IdleDatabases[SessionDatabase]
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -143,17 +142,3 @@ def test_the_database_that_has_the_keys_of_a_bucket_is_closed_with_its_lake(
     assert root is not None
     with pytest.raises(duckdb.ConnectionException):
         root.execute("SELECT 1")
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_forked_child_leaves_the_databases_to_its_parent() -> None:
-    waiting = IdleDatabases()
-    database = connect(config=CONFIG)
-    waiting.leave(CONFIG, database)
-    child = os.fork()
-    if not child:
-        os._exit(0 if waiting.take(CONFIG) is None else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert waiting.take(CONFIG) is database
-    assert database.execute("SELECT 1").fetchall() == [(1,)]
-    database.close()
