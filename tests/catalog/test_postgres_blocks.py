@@ -1,11 +1,10 @@
-"""Inlined rows that PostgreSQL joins to blocks of columns are the rows that it sends one by one."""
+"""Inlined rows that PostgreSQL joins to blocks of columns are the rows that it sends at once."""
 
 from __future__ import annotations
 
-import math
 import random
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ import pytest
 import quacklake
 from quacklake.catalog.databases import postgres, postgres_blocks
 from quacklake.errors import CatalogError
-from quacklake.scan.inlined_rows import decode_inlined
+from quacklake.scan.inlined_rows import read_inlined
 from tests.layout import LAYOUT
 from tests.seeds import LONG, chance
 
@@ -62,18 +61,23 @@ EDGES: dict[str, tuple[str, list[str]]] = {
 
 
 @pytest.fixture
-def fetched(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Blocks of one page for every table; the list says of each table that was read whether blocks gave its rows."""
-    found: list[bool] = []
+def fetched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The ways in which rows were read: blocks, those of a block once more row by row, or all rows at once.
 
-    def fetch(*given: Any) -> pa.Table | None:
-        rows = postgres_blocks.fetch_blocks(*given)
-        found.append(rows is not None)
-        return rows
+    Every table comes in blocks, of a page or of seven packed rows.
+    """
+    found: list[str] = []
+
+    def noted(name: str, read: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *given, **more: found.append(name) or read(*given, **more)  # type: ignore[func-returns-value]
 
     monkeypatch.setattr(postgres, "LEAST_PAGES", 0)
-    monkeypatch.setattr(postgres, "fetch_blocks", fetch)
+    monkeypatch.setattr(postgres, "LEAST_ROWS", 1)
     monkeypatch.setattr(postgres_blocks, "_PAGES", 1)
+    monkeypatch.setattr(postgres_blocks, "_ROWS", 7)
+    monkeypatch.setattr(postgres, "fetch_blocks", noted("blocks", postgres_blocks.fetch_blocks))
+    monkeypatch.setattr(postgres_blocks, "copy_arrow", noted("again", postgres_blocks.copy_arrow))
+    monkeypatch.setattr(postgres, "copy_arrow", noted("at once", postgres.copy_arrow))
     return found
 
 
@@ -82,14 +86,14 @@ def read(lake: quacklake.Lake, name: str = "t") -> pa.Table:
     view = lake.handle.view()
     info = view.find_table("main", name)
     with lake._context.catalog.read() as reader:
-        rows = decode_inlined(reader.inlined.rows(view.base, info), info.schema, "postgres")
+        rows = read_inlined(reader, view.base, info, lake._context.catalog.encoding)
     assert rows is not None
     return rows.sort_by("row_id")
 
 
 def read_one_by_one(lake: quacklake.Lake, name: str = "t") -> pa.Table:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(postgres, "LEAST_PAGES", math.inf)
+        patch.setattr(postgres, "can_fetch", lambda *_: False)
         return read(lake, name)
 
 
@@ -113,7 +117,7 @@ def random_rows(numbers: random.Random, count: int) -> str:
 
 @pytest.mark.parametrize("number", range(20 if LONG else 2))
 def test_blocks_hold_every_value_of_every_type(
-    number: int, postgres_url: str, tmp_path: Path, fetched: list[bool]
+    number: int, postgres_url: str, tmp_path: Path, fetched: list[str]
 ) -> None:
     numbers = chance("blocks", number)
     kinds = ", ".join(f"{quote(name)} {kind}" for name, (kind, _) in EDGES.items())
@@ -135,8 +139,7 @@ def test_blocks_hold_every_value_of_every_type(
         both(f"INSERT INTO t SELECT *, 6 FROM (VALUES {random_rows(numbers, 20)})")
         assert exact(read(lake)) == exact(read_one_by_one(lake))
         assert lake.sql(texts).fetchall() == plain.execute(texts).fetchall()
-        assert fetched
-        assert all(fetched)
+        assert set(fetched) == {"blocks", "at once"}
 
 
 def quote(name: str) -> str:
@@ -149,60 +152,82 @@ def small_lake(url: str, path: Path, rows: pa.Table) -> quacklake.Lake:
     return lake
 
 
-def test_a_value_that_looks_like_null_stays_a_value(postgres_url: str, tmp_path: Path, fetched: list[bool]) -> None:
+def test_a_value_that_looks_like_null_stays_a_value(postgres_url: str, tmp_path: Path, fetched: list[str]) -> None:
     nan = struct.unpack("<d", struct.pack("<q", MARK))[0]
     rows = pa.table({"i": [MARK, None, 1], "f": [nan, None, 1.0]})
     with small_lake(postgres_url, tmp_path, rows) as lake:
         found = read(lake)
         assert found.column("c1").to_pylist() == [MARK, None, 1]
         assert found.column("c2").null_count == 1
-        assert fetched == [False]
+        assert fetched == ["blocks", "again"]
 
 
-def test_rows_on_pages_that_were_not_counted_are_read(postgres_url: str, tmp_path: Path, fetched: list[bool]) -> None:
+@pytest.mark.parametrize("mark", ["\x1e", "\x1f", "a\x1fb", "\x1e\x1f", "\x1f\x1f"])
+def test_texts_that_hold_the_marks_between_texts_come_as_they_are(
+    mark: str, postgres_url: str, tmp_path: Path, fetched: list[str]
+) -> None:
+    rows = pa.table({"d": [[mark], None, [""], [mark, mark]], "s": [mark, None, "", "x"]})
+    with small_lake(postgres_url, tmp_path, rows) as lake:
+        assert read(lake).column("c3").to_pylist() == rows.column("s").to_pylist()
+        assert lake.table("t").to_arrow().to_pylist() == rows.to_pylist()
+        assert ("again" in fetched) is ("\x1f" in mark)
+
+
+@pytest.mark.parametrize("value", [b"\xfe", b"\xff", b"\xfe\xff\xfe"])
+def test_bytes_that_are_no_text_are_bytes_or_an_error(
+    value: bytes, postgres_url: str, tmp_path: Path, fetched: list[str]
+) -> None:
+    rows = pa.table({"b": [value, None, b"", value], "s": ["x", None, "", "y"]})
+    with small_lake(postgres_url, tmp_path, rows) as lake:
+        assert read(lake).column("c1").to_pylist() == rows.column("b").to_pylist()
+        assert fetched == ["blocks"]
+        with psycopg.connect(postgres_url, autocommit=True) as connection:
+            connection.execute("UPDATE ducklake_inlined_data_1_1 SET s = %b WHERE row_id = 0", [value])
+        with pytest.raises(CatalogError, match="cannot be read"):
+            read(lake)
+
+
+def test_rows_on_pages_that_were_not_counted_are_read(postgres_url: str, tmp_path: Path, fetched: list[str]) -> None:
     rows = pa.table({"i": range(5_000)})
     with small_lake(postgres_url, tmp_path, rows) as lake:
+        by_pages = postgres_blocks.by_pages
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(
-                postgres,
-                "fetch_blocks",
-                lambda connection, select, pages: postgres_blocks.fetch_blocks(connection, select, pages // 3),
-            )
+            patch.setattr(postgres, "by_pages", lambda pages: by_pages(pages // 3))
             assert read(lake).column("c1").to_pylist() == list(range(5_000))
         assert read(lake).column("c1").to_pylist() == list(range(5_000))
-        assert fetched == [True]
+        assert fetched == ["blocks", "blocks"]
 
 
-def test_long_values_come_one_by_one(postgres_url: str, tmp_path: Path, fetched: list[bool]) -> None:
+def test_long_values_come_one_by_one(postgres_url: str, tmp_path: Path, fetched: list[str]) -> None:
     numbers = chance("long values")
     rows = pa.table({"b": [numbers.randbytes(100_000), b"", None]})
     with small_lake(postgres_url, tmp_path, rows) as lake:
         assert read(lake).column("c1").to_pylist() == rows.column("b").to_pylist()
-        assert fetched == []
+        assert fetched == ["at once"]
 
 
-def test_compressed_values_come_in_blocks(postgres_url: str, tmp_path: Path, fetched: list[bool]) -> None:
+def test_compressed_values_come_in_blocks(postgres_url: str, tmp_path: Path, fetched: list[str]) -> None:
     rows = pa.table({"s": ["x" * 50_000, "", None] * 50})
     with small_lake(postgres_url, tmp_path, rows) as lake:
         assert read(lake).column("c1").to_pylist() == rows.column("s").to_pylist()
-        assert fetched == [True]
+        assert fetched == ["blocks"]
 
 
-def test_very_wide_tables_come_one_by_one(postgres_url: str, tmp_path: Path, fetched: list[bool]) -> None:
+def test_very_wide_tables_come_one_by_one(postgres_url: str, tmp_path: Path, fetched: list[str]) -> None:
     with small_lake(postgres_url, tmp_path, pa.table({f"c{i}": [i, None] for i in range(450)})) as lake:
         assert read(lake).column("c450").to_pylist() == [449, None]
-        assert fetched == [False]
+        assert fetched == ["at once"]
 
 
-def test_wide_tables_count_the_nulls_of_all_columns(postgres_url: str, tmp_path: Path, fetched: list[bool]) -> None:
+def test_wide_tables_count_the_nulls_of_all_columns(postgres_url: str, tmp_path: Path, fetched: list[str]) -> None:
     with small_lake(postgres_url, tmp_path, pa.table({f"c{i}": [i, None, 3] for i in range(350)})) as lake:
         assert exact(read(lake)) == exact(read_one_by_one(lake))
-        assert fetched == [True]
+        assert fetched == ["blocks", "at once"]
 
 
 @pytest.mark.parametrize("bytes_", [b"\xff", b"a\xc3", b"\xed\xa0\x80"])
 def test_text_that_is_none_is_an_error_either_way(
-    bytes_: bytes, postgres_url: str, tmp_path: Path, fetched: list[bool]
+    bytes_: bytes, postgres_url: str, tmp_path: Path, fetched: list[str]
 ) -> None:
     with small_lake(postgres_url, tmp_path, pa.table({"s": ["x", "y"]})) as lake:
         with psycopg.connect(postgres_url, autocommit=True) as connection:
@@ -210,11 +235,11 @@ def test_text_that_is_none_is_an_error_either_way(
         for way in (read, read_one_by_one):
             with pytest.raises(CatalogError, match="cannot be read"):
                 way(lake)
-        assert fetched == [True]
+        assert fetched[0] == "blocks"
 
 
 def test_a_database_with_another_encoding_sends_rows_one_by_one(
-    postgres_server: Any, tmp_path: Path, fetched: list[bool]
+    postgres_server: Any, tmp_path: Path, fetched: list[str]
 ) -> None:
     name = "latin_blocks"
     with psycopg.connect(postgres_server.url, autocommit=True) as connection:
@@ -224,13 +249,13 @@ def test_a_database_with_another_encoding_sends_rows_one_by_one(
             postgres_server.url_of(name), tmp_path, pa.table({"s": ["é", "x"], "d": [["ë"], None]})
         ) as lake:
             assert read(lake).column("c1").to_pylist() == ["é", "x"]
-            assert fetched == [False]
+            assert fetched == ["at once"]
     finally:
         postgres_server.drop_database(name)
 
 
 def test_a_role_that_may_only_read_gets_blocks(
-    postgres_url: str, postgres_server: Any, tmp_path: Path, fetched: list[bool]
+    postgres_url: str, postgres_server: Any, tmp_path: Path, fetched: list[str]
 ) -> None:
     role = postgres_server.create_role("reader")
     rows = pa.table({"i": [1, None], "s": ["x", None]})
@@ -240,12 +265,12 @@ def test_a_role_that_may_only_read_gets_blocks(
     with quacklake.connect(postgres_url.replace("://quacklake@", f"://{role}@")) as lake:
         assert read(lake).column("c2").to_pylist() == ["x", None]
         assert lake.table("t").to_arrow() == rows
-        assert all(fetched)
+        assert set(fetched) == {"blocks"}
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
 def test_an_interrupt_between_blocks_leaves_a_lake_that_can_be_read(
-    error: type[BaseException], postgres_url: str, tmp_path: Path, fetched: list[bool]
+    error: type[BaseException], postgres_url: str, tmp_path: Path, fetched: list[str]
 ) -> None:
     calls = []
 
@@ -257,9 +282,9 @@ def test_an_interrupt_between_blocks_leaves_a_lake_that_can_be_read(
 
     rows = pa.table({"i": range(20_000), "s": ["x" * 100] * 20_000})
     with small_lake(postgres_url, tmp_path, rows) as lake:
-        original = postgres_blocks._arrays
+        original = postgres_blocks._rows
         with pytest.MonkeyPatch.context() as patch, pytest.raises(error):
-            patch.setattr(postgres_blocks, "_arrays", lambda *given: interrupted(original, *given))
+            patch.setattr(postgres_blocks, "_rows", lambda *given: interrupted(original, *given))
             read(lake)
         assert len(calls) == 3
         assert read(lake).num_rows == 20_000
@@ -271,11 +296,98 @@ def test_large_tables_come_in_blocks_by_themselves(postgres_url: str, tmp_path: 
     rows = pa.table({"i": range(30_000), "s": ["x" * 100] * 30_000})
     with pytest.MonkeyPatch.context() as patch:
         batches = []
-        original = postgres_blocks._arrays
-        patch.setattr(postgres_blocks, "_arrays", lambda *given: batches.append(given[0]) or original(*given))
+        original = postgres_blocks._rows
+        patch.setattr(postgres_blocks, "_rows", lambda *given: batches.append(given[0]) or original(*given))
         with small_lake(postgres_url, tmp_path, rows) as lake:
             assert lake.sql("SELECT count(*), sum(i), count(DISTINCT s) FROM t").fetchall() == [
                 (30_000, 449_985_000, 1)
             ]
         assert len(batches) > 1
         assert sum(batches) == 30_000
+
+
+@pytest.fixture
+def tenant(postgres_url: str, tmp_path: Path, fetched: list[str]) -> Iterator[quacklake.Lake]:
+    """A tenant beside another one whose tables have the same ids."""
+    with quacklake.tenants(postgres_url, tmp_path / "shared") as tenants:
+        for name in ("other", "one"):
+            tenants.create(name)
+    options = {"data_inlining_row_limit": 100_000, "plan_cache_bytes": 0}
+    with quacklake.connect(postgres_url, catalog="other", **options) as lake:
+        lake.create_table("t", pa.table({"id": range(500, 600), "s": ["not mine"] * 100}))
+    with quacklake.connect(postgres_url, catalog="one", **options) as lake:
+        fetched.clear()
+        yield lake
+
+
+def test_packed_rows_come_in_blocks_of_their_ids(tenant: quacklake.Lake, fetched: list[str]) -> None:
+    """Rows that ended, moved and came again, with ids far apart, at every snapshot, beside a plain DuckDB."""
+    numbers = chance("packed blocks")
+    with duckdb.connect() as plain:
+        plain.execute("CREATE TABLE t (id BIGINT, s VARCHAR)")
+        tenant.create_table("t", pa.schema([("id", pa.int64()), ("s", pa.string())]))
+        states = []
+        for turn in range(12):
+            ids = sorted(numbers.sample(range(1_000), 40))
+            values = ", ".join(
+                f"({each}, {numbers.choice(['NULL', repr('x' * (each % 50)), repr('ü' + chr(10))])})" for each in ids
+            )
+            low = numbers.randrange(900)
+            statements = [f"INSERT INTO t VALUES {values}"]
+            if turn % 3 == 1:
+                statements.append(f"UPDATE t SET s = 'turn {turn}' WHERE id BETWEEN {low} AND {low + 200}")
+            if turn % 3 == 2:
+                statements.append(f"DELETE FROM t WHERE id BETWEEN {low} AND {low + 200}")
+            for statement in statements:
+                tenant.sql(statement)
+                plain.execute(statement)
+            if turn == 5:
+                tenant.table("t").flush_inlined_data()
+            states.append((tenant.current_snapshot(), plain.execute("FROM t ORDER BY ALL").fetchall()))
+        fetched.clear()
+        for snapshot, rows in states:
+            assert tenant.sql(f"FROM t AT (VERSION => {snapshot}) ORDER BY ALL").fetchall() == rows
+        assert set(fetched) == {"blocks"}
+        assert read(tenant).num_rows < len(states[-1][1])
+        fetched.clear()
+        assert exact(read(tenant)) == exact(read_one_by_one(tenant))
+        assert fetched == ["blocks", "at once"]
+
+
+@pytest.mark.parametrize("size", [8_000, 9_000, 300_000])
+def test_blocks_with_a_long_packed_row_are_read_row_by_row(
+    size: int, tenant: quacklake.Lake, fetched: list[str]
+) -> None:
+    rows = pa.table({"id": range(30), "s": ["x" * size if number == 11 else None for number in range(30)]})
+    tenant.create_table("t", rows)
+    assert read(tenant).select(["c1", "c2"]).to_pydict() == dict(
+        zip(("c1", "c2"), rows.to_pydict().values(), strict=True)
+    )
+    assert fetched == ["blocks"] + ["again"] * (size > 8_100)
+
+
+@pytest.mark.parametrize("payload", ["[1, 2]", '["1"', '["1", null] \x1f', "\x1e", '{"r": 1}'])
+def test_a_packed_row_that_is_damaged_is_an_error_either_way(
+    payload: str, tenant: quacklake.Lake, postgres_url: str, fetched: list[str]
+) -> None:
+    tenant.create_table("t", pa.table({"id": range(30), "s": ["x"] * 30}))
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        changed = connection.execute(
+            "UPDATE ducklake_inlined_rows SET payload = %s WHERE row_id = 11 AND payload LIKE '%%\"x\"%%'", [payload]
+        )
+        assert changed.rowcount == 1
+    for way in (read, read_one_by_one):
+        with pytest.raises(CatalogError, match=r"cannot be read|not a list of texts"):
+            way(tenant)
+    assert fetched[0] == "blocks"
+
+
+def test_few_packed_rows_come_at_once(tenant: quacklake.Lake, fetched: list[str]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(postgres, "LEAST_ROWS", 50)
+        tenant.create_table("t", pa.table({"id": range(49), "s": ["x"] * 49}))
+        assert read(tenant).num_rows == 49
+        assert fetched == ["at once"]
+        tenant.table("t").append(pa.table({"id": [49], "s": ["y"]}))
+        assert read(tenant).num_rows == 50
+        assert fetched == ["at once", "blocks"]

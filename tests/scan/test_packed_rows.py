@@ -1,4 +1,4 @@
-"""Packed rows that are damaged."""
+"""Packed rows, of which some are damaged, are read as what they say by themselves or not at all."""
 
 from __future__ import annotations
 
@@ -7,19 +7,29 @@ import json
 import pyarrow as pa
 import pytest
 
+from quacklake.catalog import InlinedRows
 from quacklake.errors import CatalogError
-from quacklake.format.inline import LIFE, has_width, pack, unpack
+from quacklake.format.inline import LIFE, PACKED, has_width, pack
 from quacklake.format.schema import from_arrow
+from quacklake.scan.inlined_rows import decode_inlined
 from tests import seeds
 
-SCHEMA = from_arrow(pa.schema([("a", pa.int64()), ("b", pa.string())]))
+SCHEMA = from_arrow(pa.schema([("a", pa.string()), ("b", pa.string())]))
+ERROR = "not a list of texts|cannot be read"
+
+
+def read(payloads: list[str]) -> list[tuple[str | None, ...]]:
+    life = {name: pa.array([1] * len(payloads), pa.int64()) for name in LIFE}
+    rows = pa.table({**life, "payload": pa.array(payloads, pa.string())})
+    found = decode_inlined([InlinedRows(SCHEMA, 1, rows)], SCHEMA, PACKED)
+    assert found is not None
+    return list(zip(*(found.column(name).to_pylist() for name in ("c1", "c2")), strict=True))
 
 
 @pytest.mark.parametrize("payload", ["", "no JSON", "1", "null", '{"a": "1"}', "[1, 2]", '[["1"], null]'])
 def test_a_text_that_is_no_packed_row_is_an_error_of_ours(payload: str) -> None:
-    rows = pa.table({**{name: pa.array([1], pa.int64()) for name in LIFE}, "payload": [payload]})
-    with pytest.raises(CatalogError, match="not a list of texts"):
-        unpack(rows, SCHEMA)
+    with pytest.raises(CatalogError, match=ERROR):
+        read([payload])
     assert not has_width(payload, 2)
 
 
@@ -83,13 +93,11 @@ def test_texts_are_rows_by_themselves_whatever_their_neighbours_are() -> None:
             for _ in range(draw.randint(1, 3))
         ]
         expected = [_row(payload) for payload in payloads]
-        rows = _packed(payloads)
         if None in expected:
-            with pytest.raises(CatalogError, match="not a list of texts"):
-                unpack(rows, SCHEMA)
+            with pytest.raises(CatalogError, match=ERROR):
+                read(payloads)
         else:
-            found = unpack(rows, SCHEMA)
-            assert list(zip(*(found.column(name).to_pylist() for name in ("c1", "c2")), strict=True)) == expected
+            assert read(payloads) == expected
             taken += 1
     assert taken > 150
 
@@ -103,8 +111,3 @@ def _row(payload: str) -> tuple[str | None, ...] | None:
     if not isinstance(values, list) or not all(value is None or isinstance(value, str) for value in values):
         return None
     return tuple([*values, None, None][:2])
-
-
-def _packed(payloads: list[str]) -> pa.Table:
-    life = {name: pa.array([1] * len(payloads), pa.int64()) for name in LIFE}
-    return pa.table({**life, "payload": pa.array(payloads, pa.string())})

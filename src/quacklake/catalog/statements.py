@@ -15,12 +15,12 @@ from quacklake import faults, telemetry
 from quacklake.catalog import scoped
 from quacklake.catalog.databases.database import Database, PreparedSelect, Rows
 from quacklake.catalog.json_lists import from_json
-from quacklake.catalog.tables import ADDED_LATER, NamedType, Tables, Text, flag
+from quacklake.catalog.tables import ADDED_LATER, NamedType, Tables, Text, TextBytes, flag
 from quacklake.errors import NotFoundError, SnapshotExpiredError
 from quacklake.format import inline
-from quacklake.format.inline import LIFE, data_table_name, delete_table_name, pack, parse_table_name, unpack
+from quacklake.format.inline import LIFE, data_table_name, delete_table_name, pack, parse_table_name
 from quacklake.format.objects import NO_LIMITS
-from quacklake.format.schema import TableSchema
+from quacklake.format.schema import Column, TableSchema
 
 ROWS, DELETES = "ducklake_inlined_rows", "ducklake_inlined_deletes"
 """The tables of a shared lake for the inlined rows and deletes of all tables of all catalogs."""
@@ -55,10 +55,9 @@ class InlinedTable:
         """Return the columns and values that rows of encoded values are stored as."""
         return (("payload",), [(pack(row),) for row in rows]) if self.packed else (self.keys, rows)
 
-    def loaded(self, rows: pa.Table, schema: TableSchema) -> pa.Table:
-        """Return rows as the database gives them, with a column for each of ``keys``."""
-        rows = rows.rename_columns([column.key for column in self.table.c])
-        return unpack(rows, schema) if self.packed else rows
+    def loaded(self, rows: pa.Table) -> pa.Table:
+        """Return rows as the database gives them, with the keys of the columns as their names."""
+        return rows.rename_columns([column.key for column in self.table.c])
 
 
 def inlined_table(
@@ -72,8 +71,8 @@ def inlined_table(
     types = [inline.sql_type(column, database) for column in schema.columns]
     # always quoted: SQLAlchemy does not know every keyword of a database
     columns: list[sa.Column[Any]] = [
-        sa.Column(name, _stored(sql, database), key=key, quote=True)
-        for name, key, sql in zip(schema.names, keys, types, strict=True)
+        sa.Column(name, _stored(column, sql, database), key=key, quote=True)
+        for name, key, sql, column in zip(schema.names, keys, types, schema.columns, strict=True)
     ]
     ddl = (*((prefix + name, "BIGINT") for name in LIFE), *zip(schema.names, types, strict=True))
     return InlinedTable(inlined_lives(table_id, version, tables, prefix, columns), keys, ddl)
@@ -95,7 +94,9 @@ def _among(name: str, table: sa.Table, tables: Tables, **where: int) -> sa.Table
     return scoped.place(table, scoped.physical(table, name, where), where) if tables.shared else table
 
 
-def _stored(sql: str, database: str) -> sa.types.TypeEngine[Any]:
+def _stored(column: Column, sql: str, database: str) -> sa.types.TypeEngine[Any]:
+    if sql == "BYTEA" and inline.is_text(column):
+        return TextBytes()
     return NamedType(sql) if database == "duckdb" else _STORED.get(sql) or NamedType(sql)
 
 

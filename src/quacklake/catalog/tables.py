@@ -70,6 +70,10 @@ def database_of(dialect: Dialect) -> str:
     return {"postgresql": "postgres", "mariadb": "mysql"}.get(dialect.name, dialect.name)
 
 
+class TextBytes(sa.LargeBinary):
+    """A column of bytes that are a text in UTF-8."""
+
+
 class NamedType(UserDefinedType[Any]):
     """A column type by its SQL name; values pass through unchanged."""
 

@@ -21,12 +21,11 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from quacklake.errors import CatalogError, ConstraintError
 from quacklake.format.bounds import encoder
 from quacklake.format.names import fold
-from quacklake.format.schema import Column, TableSchema, rebuilt
+from quacklake.format.schema import Column, rebuilt
 from quacklake.format.types import from_physical, parse_type
 
 PACKED = "packed"
@@ -139,6 +138,11 @@ _SIMPLE: Mapping[str, Callable[[Any], Any]] = {
 }
 
 
+def is_text(column: Column) -> bool:
+    """Return True for a column whose values are texts by themselves."""
+    return not column.nested and parse_type(column.type).base in _TEXT
+
+
 def decode_expression(column: Column, database: str, reference: str, *, as_bytes: bool = False) -> str:
     """Return a DuckDB expression that turns a stored value back.
 
@@ -168,17 +172,17 @@ def pack(values: Iterable[Any]) -> str:
     return json.dumps([None if value is None else str(value) for value in values], ensure_ascii=True)
 
 
-_PACKED = pa.schema([("r", pa.list_(pa.string()))])
-_BLOCK = 1 << 22
-"""The bytes of packed rows that one thread reads at a time."""
-
-
 def has_width(payload: str, width: int) -> bool:
     """Return whether a text is a packed row of that many values."""
     try:
         return len(_values(payload)) == width
     except CatalogError:
         return False
+
+
+def check_packed(payload: str) -> None:
+    """Raise ``CatalogError`` for a text that is no packed row."""
+    _values(payload)
 
 
 def _values(payload: str) -> list[str | None]:
@@ -194,48 +198,19 @@ def _values(payload: str) -> list[str | None]:
     return found
 
 
-def unpack(rows: pa.Table, schema: TableSchema) -> pa.Table:
-    """Return packed rows (``LIFE`` and ``payload``) as columns of texts named ``c<id>``, padded with NULL."""
-    payloads = rows.column("payload")
-    values = _alike(payloads, len(schema.columns))
-    if values is None:
-        parsed = [_values(payload) for payload in payloads.to_pylist()]
-        values = [
-            pa.array([row[index] if index < len(row) else None for row in parsed], pa.string())
-            for index in range(len(schema.columns))
-        ]
-    columns = {name: rows.column(name) for name in LIFE}
-    columns |= {f"c{column.id}": each for column, each in zip(schema.columns, values, strict=True)}
-    return pa.table(columns)
+def values_expression(payload: str) -> str:
+    """Return a DuckDB expression for the list of texts in a packed row, or what DuckDB takes for one."""
+    return f"from_json_strict({payload}, '[\"VARCHAR\"]')"
 
 
-def _alike(payloads: pa.ChunkedArray, width: int) -> list[pa.Array] | None:
-    """Return the values of packed rows by column; None unless all are lists of just ``width`` texts.
+def is_plain_expression(payload: str, values: str, width: int) -> str:
+    """Return a DuckDB expression that is false for packed rows that ``check_packed`` has to see.
 
-    Arrow reads an object of each line. No text can reach over the end of its line, as a string has no line break in it
-    and nothing but the closing brace may stand there, and a text that makes more of its own line makes more rows.
+    A list of so many texts without escapes takes just the bytes of the texts and of what stands around them, and one
+    with a number, or with anything else that DuckDB makes a text of, takes fewer.
     """
-    from pyarrow import json as arrow_json
-
-    if not len(payloads) or not width:
-        return None
-    if payloads.null_count:
-        return None
-    texts = payloads.cast(pa.large_string()).combine_chunks()
-    before, after, between = (pa.scalar(text, pa.large_string()) for text in ('{"r":', "}\n", ""))
-    rows = pc.binary_join_element_wise(before, texts, after, between)
-    lines, longest = rows.buffers()[2], pc.max(pc.binary_length(rows)).as_py()
-    parse = arrow_json.ParseOptions(_PACKED, newlines_in_values=False, unexpected_field_behavior="error")
-    # a line must not be longer than a block
-    block = max(longest, min(_BLOCK, lines.size)) + 1
-    read = arrow_json.ReadOptions(use_threads=lines.size > _BLOCK, block_size=block)
-    try:
-        found = arrow_json.read_json(pa.BufferReader(lines), read, parse).column("r").combine_chunks()
-    except (pa.ArrowException, OverflowError):
-        return None
-    if len(found) != len(payloads) or found.null_count or pc.unique(pc.list_value_length(found)).to_pylist() != [width]:
-        return None
-    return [pc.list_element(found, index) for index in range(width)]
+    sizes = "".join(f" + coalesce(strlen({values}[{place + 1}]) + 2, 4)" for place in range(width))
+    return f"strlen({payload}) = {2 * max(width, 1)}{sizes} AND NOT contains({payload}, '\\')"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import duckdb
@@ -22,7 +22,7 @@ from quacklake.errors import CatalogError
 from quacklake.format import inline
 from quacklake.format.names import quote
 from quacklake.format.objects import TableInfo
-from quacklake.format.schema import TableSchema, initial_value, reshaped
+from quacklake.format.schema import Column, TableSchema, initial_value, reshaped
 from quacklake.format.snapshots import Snapshot
 from quacklake.scan.plan import INLINED_META, column_key
 
@@ -32,6 +32,10 @@ MANY = 5_000
 """The rows of a table from which on they are remembered; fewer are read as quickly."""
 _CHUNKS = 64
 """The parts of remembered rows from which on they become one."""
+_AT_ONCE = 20_000
+"""The rows that are decoded at a time, if so many are there: a query of DuckDB takes as long as a thousand of them."""
+_CHUNK = 122_880
+"""The rows of a chunk of what is decoded, as many as a row group of DuckDB has."""
 
 _thread = threading.local()
 
@@ -47,32 +51,108 @@ def _cursor() -> duckdb.DuckDBPyConnection:
 
 
 def decode_inlined(
-    parts: Sequence[InlinedRows], schema: TableSchema, database: str, *, ends: bool = False
+    parts: Iterable[InlinedRows], schema: TableSchema, database: str, *, ends: bool = False
 ) -> pa.Table | None:
     """Return inlined rows, or None: ``INLINED_META``, ``c<id>`` per column, with ``ends`` then ``end_snapshot``."""
-    tables = [_decode_one(rows, schema, database, ends=ends) for rows in parts]
-    if not tables:
-        return None
-    return pa.concat_tables(tables, promote_options="permissive").combine_chunks() if len(tables) > 1 else tables[0]
+    decoder = _Decoder(schema, database, ends=ends)
+    for part in parts:
+        decoder.take(part)
+    return decoder.rows()
+
+
+def read_inlined(
+    reader: Reader, snapshot: Snapshot, table: TableInfo, database: str, *, remains: bool = False
+) -> pa.Table | None:
+    """Return the inlined rows of a table at a snapshot as ``decode_inlined`` does, decoded while the database sends."""
+    decoder = _Decoder(table.schema, database)
+    reader.inlined.hand_over(snapshot, table, decoder.take, remains=remains)
+    return decoder.rows()
+
+
+class _Decoder:
+    """Decodes inlined rows part by part, and joins them to chunks of the size in which DuckDB copies them fastest."""
+
+    def __init__(self, schema: TableSchema, database: str, *, ends: bool = False) -> None:
+        self._schema, self._database, self._ends = schema, database, ends
+        self._waiting: list[InlinedRows] = []
+        self._decoded: list[pa.Table] = []
+        self._chunks: list[pa.Table] = []
+
+    def take(self, part: InlinedRows) -> None:
+        """Decode some rows, or keep them until there are enough."""
+        if self._waiting and not _alike(self._waiting[0], part):
+            self._decode()
+        self._waiting.append(part)
+        if sum(each.rows.num_rows for each in self._waiting) >= _AT_ONCE:
+            self._decode()
+
+    def rows(self) -> pa.Table | None:
+        """Return all of them, or None."""
+        self._decode()
+        self._join()
+        if len(self._chunks) < 2:
+            return self._chunks[0] if self._chunks else None
+        return pa.concat_tables(self._chunks, promote_options="permissive")
+
+    def _decode(self) -> None:
+        if not self._waiting:
+            return
+        first, rows = self._waiting[0], pa.concat_tables([part.rows for part in self._waiting])
+        part = InlinedRows(first.schema, first.schema_version, rows)
+        self._waiting = []
+        self._decoded.append(_decode_one(part, self._schema, self._database, ends=self._ends))
+        if sum(each.num_rows for each in self._decoded) >= _CHUNK:
+            self._join()
+
+    def _join(self) -> None:
+        if self._decoded:
+            rows = pa.concat_tables(self._decoded, promote_options="permissive")
+            self._chunks.append(rows if len(self._decoded) == 1 else rows.combine_chunks())
+            self._decoded = []
+
+
+def _alike(one: InlinedRows, other: InlinedRows) -> bool:
+    """Return whether both are decoded in the same way."""
+    return one.schema_version == other.schema_version and one.rows.schema.equals(other.rows.schema)
 
 
 def _decode_one(part: InlinedRows, schema: TableSchema, database: str, *, ends: bool) -> pa.Table:
-    old = {column.id: column for column in part.schema.columns}
+    places = {column.id: place for place, column in enumerate(part.schema.columns)}
     columns = []
     for column in schema.columns:
-        key, stored = quote(column_key(column)), old.get(column.id)
-        if stored is None:
+        key, place = quote(column_key(column)), places.get(column.id)
+        if place is None:
             value = initial_value(column)
         else:
-            as_bytes = pa.types.is_binary(part.rows.schema.field(column_key(stored)).type)
-            value = reshaped(inline.decode_expression(stored, database, key, as_bytes=as_bytes), stored, column)
+            stored = part.schema.columns[place]
+            value = reshaped(_decode_expression(part, stored, place, database), stored, column)
         columns.append(f"{value}{'::VARCHAR' if column.travels_as_text else ''} AS {key}")
     if ends:
         columns.append("CAST(end_snapshot AS BIGINT) AS end_snapshot")
     meta = ["CAST(row_id AS BIGINT) AS row_id", "CAST(begin_snapshot AS BIGINT) AS begin_snapshot"]
-    query = f"SELECT {', '.join([*meta, f'{part.schema_version:d}::BIGINT AS schema_version', *columns])} FROM stored"
+    columns = [*meta, f"{part.schema_version:d}::BIGINT AS schema_version", *columns]
+    if database != inline.PACKED:
+        return _asked(f"SELECT {', '.join(columns)} FROM stored", part.rows)
+    columns.append(f"{inline.is_plain_expression('payload', 'ql_values', len(part.schema.columns))} AS ql_is_plain")
+    values = f"SELECT *, {inline.values_expression('payload')} AS ql_values FROM stored"
+    rows = _asked(f"SELECT {', '.join(columns)} FROM ({values})", part.rows)
+    for payload in part.rows.column("payload").filter(pc.invert(rows.column("ql_is_plain"))).to_pylist():
+        inline.check_packed(payload)
+    return rows.drop_columns(["ql_is_plain"])
+
+
+def _decode_expression(part: InlinedRows, column: Column, place: int, database: str) -> str:
+    if database == inline.PACKED:
+        return inline.decode_expression(column, database, f"ql_values[{place + 1}]")
+    key = column_key(column)
+    as_bytes = pa.types.is_binary(part.rows.schema.field(key).type)
+    return inline.decode_expression(column, database, quote(key), as_bytes=as_bytes)
+
+
+def _asked(query: str, stored: pa.Table) -> pa.Table:
+    """Return what a query makes of ``stored`` rows."""
     connection = _cursor()
-    connection.register("stored", part.rows)
+    connection.register("stored", stored)
     try:
         return arrow_table(connection, query)
     except (duckdb.ConversionException, duckdb.InvalidInputException, duckdb.OutOfRangeException) as error:
@@ -123,7 +203,7 @@ class KnownRows:
             telemetry.count("scan.inlined_remembered")
             read = known.read
         else:
-            rows = decode_inlined(reader.inlined.rows(snapshot, table), table.schema, database)
+            rows = read_inlined(reader, snapshot, table, database)
         self._keep(key, None if rows is None or rows.num_rows < MANY else _Known(read, snapshot, table, rows))
         return rows
 

@@ -28,7 +28,7 @@ from quacklake.format.mappings import NameMapping
 from quacklake.format.objects import TableInfo
 from quacklake.format.schema import Column, Past, TableSchema
 from quacklake.format.snapshots import Snapshot
-from quacklake.scan.inlined_rows import KnownRows, decode_inlined
+from quacklake.scan.inlined_rows import KnownRows, read_inlined
 from quacklake.scan.plan import (
     FILES,
     POSITIONS,
@@ -80,8 +80,7 @@ def plan_scan(
         if with_inlined and known is not None:
             rows = known.read(reader, snapshot, table, catalog.encoding)
         elif with_inlined:
-            inlined = reader.inlined.rows(snapshot, table, remains=remains)
-            rows = decode_inlined(inlined, table.schema, catalog.encoding)
+            rows = read_inlined(reader, snapshot, table, catalog.encoding, remains=remains)
         deletes = reader.inlined.deletes(snapshot, table.id)
         reshaped = reader.tables.reshaped(snapshot, table)
         past = plan_past(reader, snapshot, table, files)

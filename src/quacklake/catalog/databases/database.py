@@ -312,15 +312,28 @@ class Database(ABC):
         columns = zip(*rows, strict=True) if rows else [()] * len(names)
         return pa.table({name: _raw_array(values) for name, values in zip(names, columns, strict=True)})
 
-    def pages(self, table_name: sa.ColumnElement[str], schema: str | None) -> sa.ColumnElement[int] | None:
-        """Return the pages of the table of that name, NULL if ``fetch_pages`` cannot use them; None if it never can."""
+    def extent(self, inlined: sa.Table, packed: sa.Table | None, schema: str | None) -> sa.ColumnElement[int] | None:
+        """Return the extent of each table that ``inlined`` names, or of its ``packed`` rows, for ``fetch_parts``.
+
+        It is NULL for rows that are better fetched at once, and None in a database where all are.
+        """
         return None
 
-    def fetch_pages(
-        self, connection: Connection, select: sa.Select[Any], given: Mapping[str, Any], pages: int | None
-    ) -> pa.Table:
-        """Like ``fetch_arrow`` for rows of one table, whose ``pages`` are known or None; bytes may come as they are."""
-        return self.fetch_arrow(connection, select, given)
+    def fetch_parts(
+        self,
+        connection: Connection,
+        select: sa.Select[Any],
+        given: Mapping[str, Any],
+        take: Callable[[pa.Table], None],
+        *,
+        extent: int | None = None,
+        row_id: sa.Column[Any] | None = None,
+    ) -> None:
+        """Hand the rows of a select from one table to ``take``, in parts such as ``fetch_arrow`` returns.
+
+        Bytes may come as they are. ``row_id`` is the key of packed rows.
+        """
+        take(self.fetch_arrow(connection, select, given))
 
     def fetch_texts(self, connection: Connection, select: sa.Select[Any], given: Mapping[str, Any]) -> pa.Table:
         """Return rows of integers, flags and texts as Arrow, a few or very many; anything else may become NULL."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,7 +17,15 @@ from sqlalchemy.util import LRUCache
 from quacklake.catalog import scoped
 from quacklake.catalog.databases.database import Database, Failure, PreparedSelect, Rows, replace_closed
 from quacklake.catalog.databases.direct import Direct, DirectStatements
-from quacklake.catalog.databases.postgres_blocks import LEAST_PAGES, fetch_blocks, table_pages
+from quacklake.catalog.databases.postgres_blocks import (
+    LEAST_PAGES,
+    LEAST_ROWS,
+    by_pages,
+    by_row_ids,
+    can_fetch,
+    fetch_blocks,
+    table_pages,
+)
 from quacklake.catalog.databases.postgres_direct import (
     as_sqlalchemy,
     copy_arrow,
@@ -306,17 +314,28 @@ class PostgresDatabase(Database):
     def fetch_arrow(self, connection: Connection, select: sa.Select[Any], given: Mapping[str, Any]) -> pa.Table:
         return copy_arrow(connection, select.params(given))
 
-    def pages(self, table_name: sa.ColumnElement[str], schema: str | None) -> sa.ColumnElement[int]:
-        return table_pages(table_name, schema)
+    def extent(self, inlined: sa.Table, packed: sa.Table | None, schema: str | None) -> sa.ColumnElement[int]:
+        if packed is None:
+            return table_pages(inlined.c.table_name, schema)
+        same = (packed.c[name] == inlined.c[name] for name in ("table_id", "schema_version"))
+        enough: sa.Select[Any] = sa.select(sa.literal_column(f"{LEAST_ROWS:d}")).select_from(packed).where(*same)
+        return enough.offset(LEAST_ROWS - 1).limit(1).scalar_subquery()
 
-    def fetch_pages(
-        self, connection: Connection, select: sa.Select[Any], given: Mapping[str, Any], pages: int | None
-    ) -> pa.Table:
-        if pages is not None and pages >= LEAST_PAGES:
-            rows = fetch_blocks(connection, select.params(given), pages)
-            if rows is not None:
-                return rows
-        return self.fetch_arrow(connection, select, given)
+    def fetch_parts(
+        self,
+        connection: Connection,
+        select: sa.Select[Any],
+        given: Mapping[str, Any],
+        take: Callable[[pa.Table], None],
+        *,
+        extent: int | None = None,
+        row_id: sa.Column[Any] | None = None,
+    ) -> None:
+        if extent is None or (row_id is None and extent < LEAST_PAGES) or not can_fetch(connection, select):
+            take(self.fetch_arrow(connection, select, given))
+            return
+        blocks = by_pages(extent) if row_id is None else by_row_ids(connection, row_id)
+        fetch_blocks(connection, select.params(given), blocks, take)
 
     def fetch_texts(self, connection: Connection, select: sa.Select[Any], given: Mapping[str, Any]) -> pa.Table:
         return self._fetch_lists(connection, select, given, lambda column: sa.cast(func.json_agg(column), sa.String))

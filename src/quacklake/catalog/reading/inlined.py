@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import sqlalchemy as sa
 
-from quacklake.catalog.statements import InlinedTable, Queries, arrow_table, inlined_lives, inlined_table, visible
+from quacklake.catalog.statements import (
+    ROWS,
+    InlinedTable,
+    Queries,
+    arrow_table,
+    inlined_lives,
+    inlined_table,
+    of_all_tables,
+    visible,
+)
 from quacklake.format.inline import PREFIX, data_table_name, delete_table_name, parse_table_name
 from quacklake.format.objects import TableInfo
 from quacklake.format.schema import TableSchema
@@ -27,6 +36,10 @@ class InlinedRows:
     schema: TableSchema
     schema_version: int
     rows: pa.Table
+
+
+Take = Callable[[InlinedRows], None]
+"""Receives some rows while the database sends more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +123,14 @@ class InlinedQueries(Queries):
 
         Raise ``SnapshotExpiredError`` when the snapshot is gone; with ``remains`` what is left of it will do.
         """
+        parts: list[InlinedRows] = []
+        self.hand_over(snapshot, table, parts.append, since=since, remains=remains)
+        return parts
+
+    def hand_over(
+        self, snapshot: Snapshot, table: TableInfo, take: Take, *, since: int | None = None, remains: bool = False
+    ) -> None:
+        """Hand what ``rows`` returns to ``take``, while the database sends more."""
 
         def condition(sql: sa.Table) -> sa.ColumnElement[bool]:
             seen = visible(sql, _number("snapshot"))
@@ -117,10 +138,11 @@ class InlinedQueries(Queries):
 
         versions = dict.fromkeys(self.tables(table.id)) if remains else self._inlined_versions_at(snapshot, table.id)
         if since is None:
-            return self._rows(table, versions, "visible", condition, {"snapshot": snapshot.id})
-        given = {"snapshot": snapshot.id, "since": since}
-        # the new rows are few, however many pages there are
-        return self._rows(table, dict.fromkeys(versions), "inserted", condition, given)
+            self._hand_over(table, versions, "visible", condition, {"snapshot": snapshot.id}, take)
+        else:
+            given = {"snapshot": snapshot.id, "since": since}
+            # the new rows are few, however many there are
+            self._hand_over(table, dict.fromkeys(versions), "inserted", condition, given, take)
 
     def later(
         self, snapshot: Snapshot, table: TableInfo, since: Snapshot, counts: Mapping[int, int]
@@ -153,19 +175,19 @@ class InlinedQueries(Queries):
         return LaterRows(ended, self.rows(snapshot, table, since=since.id))
 
     def _inlined_versions_at(self, snapshot: Snapshot, table_id: int) -> dict[int, int | None]:
-        """Return the schema versions of the inlined tables of a table, and check that the snapshot still exists.
+        """Return the schema versions of the inlined tables of a table, each with the extent of its rows.
 
-        With the pages that each takes in the database, where that tells how to read it.
+        Raise ``SnapshotExpiredError`` when the snapshot is gone.
         """
         t, s = self.meta["inlined_data_tables"], self.meta["snapshot"]
 
         def build() -> Any:
             nothing = sa.cast(sa.null(), sa.BigInteger)
-            # in a shared lake a table has no pages of its own
-            pages = None if self.meta.shared else self.backend.pages(t.c.table_name, self.meta.metadata.schema)
-            here = sa.select(nothing.label("schema_version"), nothing.label("pages"))
+            packed = of_all_tables(ROWS, self.meta) if self.meta.shared else None
+            extent = self.backend.extent(t, packed, self.meta.metadata.schema)
+            here = sa.select(nothing.label("schema_version"), nothing.label("extent"))
             return sa.union_all(
-                sa.select(t.c.schema_version, nothing if pages is None else pages).where(
+                sa.select(t.c.schema_version, nothing if extent is None else extent).where(
                     t.c.table_id == sa.bindparam("table_id")
                 ),
                 here.select_from(s).where(s.c.snapshot_id == sa.bindparam("snapshot")),
@@ -175,53 +197,61 @@ class InlinedQueries(Queries):
         rows = self._sql.run("inlined_tables", statement, {"table_id": table_id, "snapshot": snapshot.id}).all()
         if all(version is not None for version, _ in rows):
             raise self._sql.expired(f"snapshot {snapshot.id} has expired")
-        return {version: pages for version, pages in sorted(rows, key=lambda row: row[0] or 0) if version is not None}
+        return {version: extent for version, extent in sorted(rows, key=lambda row: row[0] or 0) if version is not None}
 
     def _rows(
+        self,
+        table: TableInfo,
+        kind: str,
+        condition: Callable[[sa.Table], sa.ColumnElement[bool]],
+        given: Mapping[str, int],
+    ) -> list[InlinedRows]:
+        """Return rows of all schema versions."""
+        parts: list[InlinedRows] = []
+        self._hand_over(table, dict.fromkeys(self.tables(table.id)), kind, condition, given, parts.append)
+        return parts
+
+    def _hand_over(
         self,
         table: TableInfo,
         versions: Mapping[int, int | None],
         kind: str,
         condition: Callable[[sa.Table], sa.ColumnElement[bool]],
         given: Mapping[str, int],
-    ) -> list[InlinedRows]:
-        """Return rows of some schema versions, each with the pages of its table or None.
+        take: Take,
+    ) -> None:
+        """Hand rows of some schema versions to ``take``, each with the extent of its rows or None.
 
         The condition of each kind is built once, ``given`` are its values.
         """
-        parts: list[InlinedRows] = []
-        for version, pages in versions.items():
+        for version, extent in versions.items():
             schema = table.schema if version == table.schema_version else self.schema_of(table.id, version)
             inlined = self.table(table.id, version, schema)
             key = ("inlined", table.id, version, schema, kind)  # forgotten with the table that the statement reads
-            build = partial(self._select, inlined, schema, condition)
-            rows = self._fetch(inlined, schema, version, self._sql.cached(key, build), given, pages)
-            if rows.rows.num_rows:
-                parts.append(rows)
-        return parts
+            statement = self._sql.cached(key, partial(self._select, inlined, schema, condition))
+            part = partial(_part, inlined, schema, version, take)
+            with self._sql.step("inlined_rows", statement):
+                self.backend.fetch_parts(
+                    self._sql.connection,
+                    statement,
+                    given,
+                    part,
+                    extent=extent,
+                    row_id=inlined.table.c.row_id if inlined.packed else None,
+                )
 
     def fetch(
         self, inlined: InlinedTable, schema: TableSchema, version: int, condition: sa.ColumnElement[bool]
     ) -> InlinedRows:
-        return self._fetch(inlined, schema, version, self._select(inlined, schema, lambda _: condition), {})
+        statement = self._select(inlined, schema, lambda _: condition)
+        with self._sql.step("inlined_rows", statement):
+            rows = self.backend.fetch_arrow(self._sql.connection, statement, {})
+        return InlinedRows(schema, version, inlined.loaded(rows))
 
     def _select(
         self, inlined: InlinedTable, schema: TableSchema, condition: Callable[[sa.Table], sa.ColumnElement[bool]]
     ) -> sa.Select[Any]:
         return sa.select(*self._fetched(inlined, schema)).where(condition(inlined.table))
-
-    def _fetch(
-        self,
-        inlined: InlinedTable,
-        schema: TableSchema,
-        version: int,
-        statement: sa.Select[Any],
-        given: Mapping[str, int],
-        pages: int | None = None,
-    ) -> InlinedRows:
-        with self._sql.step("inlined_rows", statement):
-            rows = self.backend.fetch_pages(self._sql.connection, statement, given, pages)
-        return InlinedRows(schema, version, inlined.loaded(rows, schema))
 
     def changed_rows(self, table: TableInfo, since: int, until: int) -> list[InlinedRows]:
         """Return the inlined rows that came or went in some snapshots."""
@@ -230,9 +260,7 @@ class InlinedQueries(Queries):
             ends = _number("since"), _number("until")
             return sa.or_(sql.c.begin_snapshot.between(*ends), sql.c.end_snapshot.between(*ends))
 
-        return self._rows(
-            table, dict.fromkeys(self.tables(table.id)), "changed", condition, {"since": since, "until": until}
-        )
+        return self._rows(table, "changed", condition, {"since": since, "until": until})
 
     def rows_during(self, table: TableInfo, since: int, until: int) -> list[InlinedRows]:
         """Return the inlined rows that were there at any snapshot from ``since`` to ``until``."""
@@ -241,9 +269,7 @@ class InlinedQueries(Queries):
             ended = sa.or_(sql.c.end_snapshot.is_(None), sql.c.end_snapshot > _number("since"))
             return sa.and_(sql.c.begin_snapshot <= _number("until"), ended)
 
-        return self._rows(
-            table, dict.fromkeys(self.tables(table.id)), "during", condition, {"since": since, "until": until}
-        )
+        return self._rows(table, "during", condition, {"since": since, "until": until})
 
     def rows_until(
         self, table: TableInfo, version: int, schema: TableSchema, until: int, limit: int
@@ -326,6 +352,12 @@ class InlinedQueries(Queries):
         elif snapshot_id is not None:
             self._sql._cache[absent] = snapshot_id
         return exists
+
+
+def _part(inlined: InlinedTable, schema: TableSchema, version: int, take: Take, rows: pa.Table) -> None:
+    """Hand rows as the database gives them to ``take``, if there are any."""
+    if rows.num_rows:
+        take(InlinedRows(schema, version, inlined.loaded(rows)))
 
 
 def _number(name: str) -> sa.BindParameter[int]:
