@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import pairwise
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -47,6 +48,10 @@ _GROUP = 60
 """Blocks in a row group as DuckDB writes them, which is unpacked whole: files of which the same ones are wanted share a
 call."""
 _CALLS = 32
+_SORTED = 64
+"""Blocks up to which picked rows are sorted: they have no more rows than a batch."""
+_GAPS = 12
+"""Gaps between wanted blocks that are compared with one by one: from about 3 in a row group on, bits are quicker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,19 +79,25 @@ def picked_sql(
 
     DuckDB passes over what a filter on ``file_row_number`` rules out: row groups are not read, and vectors not decoded.
     It has one filter for all files of a call, so that a large file of which little is wanted gets a call of its own.
-    The calls of a branch meet in one join, as each join takes time to bind and to build.
+    The calls of a branch meet in one join, as each join takes time to bind and to build. Calls below a result are read
+    one after the other, and the threads wait for each other at the end of each; below a sort they are read together.
     """
     refuse_names(plan, columns, {"_ql_row_id", "_ql_snapshot"})
     tables: list[tuple[str, pa.Table]] = []
     parts = []
+    several = False
     for number, branch in enumerate(branches(plan, shapes)):
         calls = _calls(plan, blocks, branch)
+        several = several or len(calls) > 1
         files = plan.files.take(pa.array([index for call in calls for index in call.indexes], pa.int64()))
         name, facts = f"{prefix}_files{number}", files.select(["data_file_id", "row_id_start", "begin_snapshot"])
         # keys of the files' places in the branch: the id of a data file would have to be looked up for every row
         facts = facts.append_column("place", pa.array(range(files.num_rows), pa.int64()))
         parts.append(_branch_query(plan, branch, calls, files, columns, _placed(picks, facts, name, tables), reads))
-    return ScanSql(" UNION ALL ".join(parts), tuple(tables), ())
+    query = " UNION ALL ".join(parts)
+    if several and sum(map(len, blocks.values())) <= _SORTED:
+        query = f"(SELECT * FROM ({query}) ORDER BY _ql_snapshot)"
+    return ScanSql(query, tuple(tables), ())
 
 
 def _placed(picks: str, facts: pa.Table, name: str, tables: list[tuple[str, pa.Table]]) -> str:
@@ -166,13 +177,30 @@ def _called(calls: Sequence[_Call], files: pa.Table, fields: Sequence[Field], re
 
 
 def _within(blocks: set[int]) -> str:
-    """Return a condition on the number of a row that DuckDB applies while it reads."""
+    """Return a condition on the number of a row that DuckDB applies while it reads.
+
+    Comparisons with constants are quick, and rule out row groups by their statistics, which calls of functions do not.
+    """
+    wanted = sorted(blocks)
+    low, high = wanted[0] << BLOCK_SHIFT, (wanted[-1] + 1) << BLOCK_SHIFT
+    conditions = [f"p.file_row_number >= {low:d}", f"p.file_row_number < {high:d}"]
+    gaps = [(before + 1, after) for before, after in pairwise(wanted) if after - before > 1]
+    if len(gaps) > _GAPS:
+        conditions.append(_is_set(blocks))
+    else:
+        for start, end in sorted(gaps, key=lambda gap: gap[0] - gap[1]):  # the largest leaves the least to the others
+            conditions.append(
+                f"(p.file_row_number < {start << BLOCK_SHIFT:d} OR p.file_row_number >= {end << BLOCK_SHIFT:d})"
+            )
+    return " AND ".join(conditions)
+
+
+def _is_set(blocks: set[int]) -> str:
+    """Return a condition that takes as long for any number of blocks."""
     size = 1 << max(blocks).bit_length()
     bits = "".join("1" if block in blocks else "0" for block in range(size))
     # stays within the bits even for a file with too many rows, which the join leaves out
-    bit = f"get_bit('{bits}'::BIT, ((p.file_row_number >> {BLOCK_SHIFT}) & {size - 1:d})::INTEGER)"
-    low, high = min(blocks) << BLOCK_SHIFT, (max(blocks) + 1) << BLOCK_SHIFT
-    return f"p.file_row_number >= {low:d} AND p.file_row_number < {high:d} AND {bit} = 1"
+    return f"get_bit('{bits}'::BIT, ((p.file_row_number >> {BLOCK_SHIFT}) & {size - 1:d})::INTEGER) = 1"
 
 
 _KEY = f"(q._ql_file_id << {SHIFT}) | q._ql_position"
