@@ -8,8 +8,9 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -20,6 +21,7 @@ from quacklake.catalog import InlinedRows, Reader
 from quacklake.duckdb_versions import arrow_table, connect
 from quacklake.errors import CatalogError
 from quacklake.format import inline
+from quacklake.format.inline import LIFE
 from quacklake.format.names import quote
 from quacklake.format.objects import TableInfo
 from quacklake.format.schema import Column, TableSchema, initial_value, reshaped
@@ -34,6 +36,13 @@ _CHUNKS = 64
 """The parts of remembered rows from which on they become one."""
 _AT_ONCE = 20_000
 """The rows that are decoded at a time, if so many are there: a query of DuckDB takes as long as a thousand of them."""
+_AS_STORED: Mapping[str, pa.DataType] = {
+    "int64": pa.int64(),
+    "float64": pa.float64(),
+    "boolean": pa.bool_(),
+    "varchar": pa.binary(),
+}
+"""The type of Arrow in which stored values are those of a column already; PostgreSQL has the bytes of texts."""
 _CHUNK = 122_880
 """The rows of a chunk of what is decoded, as many as a row group of DuckDB has."""
 
@@ -117,28 +126,56 @@ def _alike(one: InlinedRows, other: InlinedRows) -> bool:
 
 
 def _decode_one(part: InlinedRows, schema: TableSchema, database: str, *, ends: bool) -> pa.Table:
+    version = pa.repeat(pa.scalar(part.schema_version, pa.int64()), part.rows.num_rows)
+    ready: dict[str, Any] = {"schema_version": version}
+    asked = {name: f"CAST({name} AS BIGINT)" for name in (*INLINED_META[:2], *(["end_snapshot"] if ends else []))}
     places = {column.id: place for place, column in enumerate(part.schema.columns)}
-    columns = []
     for column in schema.columns:
-        key, place = quote(column_key(column)), places.get(column.id)
+        key, place = column_key(column), places.get(column.id)
         if place is None:
             value = initial_value(column)
         else:
             stored = part.schema.columns[place]
+            if stored.type == column.type and (array := _as_stored(part.rows, column, database)) is not None:
+                ready[key] = array
+                continue
             value = reshaped(_decode_expression(part, stored, place, database), stored, column)
-        columns.append(f"{value}{'::VARCHAR' if column.travels_as_text else ''} AS {key}")
-    if ends:
-        columns.append("CAST(end_snapshot AS BIGINT) AS end_snapshot")
-    meta = ["CAST(row_id AS BIGINT) AS row_id", "CAST(begin_snapshot AS BIGINT) AS begin_snapshot"]
-    columns = [*meta, f"{part.schema_version:d}::BIGINT AS schema_version", *columns]
+        asked[key] = f"{value}{'::VARCHAR' if column.travels_as_text else ''}"
+    for name in [name for name in asked if name in LIFE and part.rows.schema.field(name).type == pa.int64()]:
+        ready[name] = part.rows.column(name)
+        del asked[name]
+    found = _decoded(part, asked, database) if asked else {}
+    names = [*INLINED_META, *map(column_key, schema.columns), *(["end_snapshot"] if ends else [])]
+    return pa.table({name: ready[name] if name in ready else found[name] for name in names})
+
+
+def _as_stored(rows: pa.Table, column: Column, database: str) -> pa.ChunkedArray | None:
+    """Return the values of a column that the database gives as Arrow has them; None if DuckDB has to cast them."""
+    key = column_key(column)
+    if key not in rows.column_names or (array := rows.column(key)).type != _AS_STORED.get(column.type):
+        return None
+    if not pa.types.is_binary(array.type):
+        return array
+    if database != "postgres":
+        return None
+    try:
+        return array.cast(pa.string())
+    except pa.ArrowInvalid:
+        return None  # DuckDB says what is wrong
+
+
+def _decoded(part: InlinedRows, expressions: Mapping[str, str], database: str) -> dict[str, pa.ChunkedArray]:
+    """Return what DuckDB makes of stored rows, by name. Raise ``CatalogError`` for values that it cannot read."""
+    selected = [f"{expression} AS {quote(name)}" for name, expression in expressions.items()]
     if database != inline.PACKED:
-        return _asked(f"SELECT {', '.join(columns)} FROM stored", part.rows)
-    columns.append(f"{inline.is_plain_expression('payload', 'ql_values', len(part.schema.columns))} AS ql_is_plain")
+        rows = _asked(f"SELECT {', '.join(selected)} FROM stored", part.rows)
+        return {name: rows.column(place) for place, name in enumerate(expressions)}
+    selected.append(inline.is_plain_expression("payload", "ql_values", len(part.schema.columns)))
     values = f"SELECT *, {inline.values_expression('payload')} AS ql_values FROM stored"
-    rows = _asked(f"SELECT {', '.join(columns)} FROM ({values})", part.rows)
-    for payload in part.rows.column("payload").filter(pc.invert(rows.column("ql_is_plain"))).to_pylist():
+    rows = _asked(f"SELECT {', '.join(selected)} FROM ({values})", part.rows)
+    for payload in part.rows.column("payload").filter(pc.invert(rows.column(len(expressions)))).to_pylist():
         inline.check_packed(payload)
-    return rows.drop_columns(["ql_is_plain"])
+    return {name: rows.column(place) for place, name in enumerate(expressions)}
 
 
 def _decode_expression(part: InlinedRows, column: Column, place: int, database: str) -> str:

@@ -4,15 +4,14 @@ A driver makes an object of every row of a COPY, and its text has to be read val
 values of each column over some of the rows, in the binary form of their type, and one row of the COPY is a block of
 rows. A column of Arrow is then the same bytes in the order of this machine.
 
-NULL has to take its place among the values of a block, so it has bytes of its own there. A value may have the same
-bytes, or those that stand between two texts: the counts of rows and of NULLs show that, and such a block is fetched
-once more, row by row.
+NULL has to take its place among the values of a block, as bytes that are drawn by lot for every statement: to count the
+NULLs of each row, and so be told of a value with the same 64 bits, would take a fifth of the server's time. A text may
+hold what stands between two texts, which the number of rows shows: such a block is fetched once more, row by row.
 """
 
 from __future__ import annotations
 
-import functools
-import operator
+import secrets
 import sys
 from abc import ABC, abstractmethod
 from array import array
@@ -43,15 +42,13 @@ _MOST_BYTES = 8_192
 """The bytes of a packed row from which on its block is fetched row by row: a block is 64 MB at most."""
 _MOST_COLUMNS = 400
 """The most columns of a table; the server limits the values of a block to 1,664."""
-_ARGUMENTS = 100
-"""The most arguments of a function."""
 _TID_RANGES = 140_000
 """The version since which the server finds the rows of some pages without reading the others."""
 _HEAP = 2
 """The access method of tables that are made of pages, as PostgreSQL numbers it."""
 _LAST_PAGE, _LAST_ROW = (1 << 32) - 2, (1 << 63) - 1
-_FACTS = 4
-"""The columns of a block before the values: its first and last place, the number of rows and that of NULLs."""
+_FACTS = 3
+"""The columns of a block before the values: its first and last place, and the number of rows."""
 
 Take = Callable[[pa.Table], None]
 """Receives some rows while the server sends more."""
@@ -61,8 +58,8 @@ Take = Callable[[pa.Table], None]
 class Blocks:
     """The cut of a table into blocks: a query for the ``first`` and ``last`` place of each, which are numbers.
 
-    ``within`` makes the condition of the rows from one place to before another. Longer texts than ``most_bytes`` are
-    left out of blocks, which are then fetched row by row.
+    ``within`` makes the condition of the rows from one place to before another. Where texts may be longer than
+    ``most_bytes``, none is NULL: a block with a longer one is fetched row by row.
     """
 
     places: str
@@ -132,14 +129,15 @@ def fetch_blocks(connection: Connection, select: sa.Select[Any], blocks: Blocks,
     """
     driver: Any = connection.connection.driver_connection
     columns = list(select.selected_columns)
-    forms = [_form(column.type, blocks.most_bytes) for column in columns]
+    marks = _Marks.drawn(blocks.most_bytes)
+    forms = [_form(column.type, marks) for column in columns]
     schema = pa.schema([(column.name, form.arrow) for column, form in zip(columns, forms, strict=True)])
     again: list[tuple[int, int]] = []
     with driver.cursor() as cursor, cursor.copy(_statement(connection, select, forms, blocks)) as copy:
         copy.set_types([*["int8"] * _FACTS, *("bytea" for form in forms for _ in range(form.parts))])
-        for first, last, count, nulls, *parts in copy.rows():
+        for first, last, count, *parts in copy.rows():
             if count:
-                rows = _rows(count, nulls, parts, forms, schema)
+                rows = _rows(count, parts, forms, schema)
                 if rows is None:
                     again.append((first, last))
                 else:
@@ -154,13 +152,10 @@ def _on_pages(first: str, last: str) -> sa.TextClause:
 
 def _statement(connection: Connection, select: sa.Select[Any], forms: Sequence[_Form], blocks: Blocks) -> str:
     """Return the COPY of blocks: the facts of each, then the parts of its columns."""
-    marked: list[sa.ColumnElement[Any]] = []
     parts: list[sa.ColumnElement[Any]] = []
     for column, form in zip(select.selected_columns, forms, strict=True):
-        value = column.element if isinstance(column, sa.Label) else column
-        marked += [value] if form.has_mark else []
-        parts += form.sent(value)
-    named = [part.label(f"p{number}") for number, part in enumerate((sa.func.count(), _null_count(marked), *parts))]
+        parts += form.sent(column.element if isinstance(column, sa.Label) else column)
+    named = [part.label(f"p{number}") for number, part in enumerate((sa.func.count(), *parts))]
     within = blocks.within("ql_block.first", "ql_block.last")
     values = literal_text(connection, select.with_only_columns(*named, maintain_column_froms=True).where(within))
     facts = "ql_block.first::bigint, ql_block.last::bigint, ql_values.*"
@@ -168,23 +163,25 @@ def _statement(connection: Connection, select: sa.Select[Any], forms: Sequence[_
     return f"COPY ({every}) TO STDOUT (FORMAT binary)"
 
 
-def _null_count(values: Sequence[sa.ColumnElement[Any]]) -> sa.ColumnElement[Any]:
-    counts = [sa.func.num_nulls(*values[at : at + _ARGUMENTS]) for at in range(0, len(values), _ARGUMENTS)]
-    return sa.cast(sa.func.coalesce(sa.func.sum(functools.reduce(operator.add, counts)), 0), sa.BigInteger)
+def _rows(count: int, parts: Sequence[bytes | None], forms: Sequence[_Form], schema: pa.Schema) -> pa.Table | None:
+    """Return the rows of a block; None if it cannot tell their texts."""
+    rest = (part or b"" for part in parts)
+    arrays = [form.read(count, rest) for form in forms]
+    return pa.Table.from_arrays(arrays, schema=schema) if all(len(each) == count for each in arrays) else None
 
 
-def _rows(
-    count: int, nulls: int, parts: Sequence[bytes | None], forms: Sequence[_Form], schema: pa.Schema
-) -> pa.Table | None:
-    """Return the rows of a block; None if a value has the bytes of something else."""
-    arrays, marks, rest = [], 0, (part or b"" for part in parts)
-    for form in forms:
-        values = form.read(count, rest)
-        if len(values) != count:
-            return None
-        marks += values.null_count if form.has_mark else 0
-        arrays.append(values)
-    return pa.Table.from_arrays(arrays, schema=schema) if marks == nulls else None
+@dataclass(frozen=True, slots=True)
+class _Marks:
+    """The bytes of NULL among numbers of 64 bits and among texts; texts of more than ``most_bytes`` are left out."""
+
+    number: bytes
+    text: bytes
+    most_bytes: int | None
+
+    @classmethod
+    def drawn(cls, most_bytes: int | None) -> _Marks:
+        """Return marks that nobody can know before."""
+        return cls(secrets.token_bytes(8), secrets.token_hex(8).encode(), most_bytes)
 
 
 class _Form(ABC):
@@ -192,8 +189,6 @@ class _Form(ABC):
 
     arrow: pa.DataType
     parts = 1
-    has_mark = True
-    """True when NULL has bytes that a value may have, too."""
 
     @abstractmethod
     def sent(self, value: sa.ColumnElement[Any]) -> list[sa.ColumnElement[Any]]:
@@ -201,7 +196,7 @@ class _Form(ABC):
 
     @abstractmethod
     def read(self, count: int, parts: Iterator[bytes]) -> pa.Array:
-        """Return the values of so many rows from the next ``parts``; more of them if texts could not be told apart."""
+        """Return the values of so many rows from the next ``parts``; of more or fewer if the parts cannot tell them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,11 +204,13 @@ class _Numbers(_Form):
     """Values of a fixed width: the function that gives their bytes, those of NULL, and how they are read."""
 
     send: str
-    null: bytes
     bits: tuple[str, pa.DataType]
     arrow: pa.DataType
+    null: bytes
 
     def sent(self, value: sa.ColumnElement[Any]) -> list[sa.ColumnElement[Any]]:
+        if self.send == "float8send":
+            value = sa.cast(value, sa.Double)
         return [_joined(sa.func.coalesce(getattr(sa.func, self.send)(value), _bytes(self.null)))]
 
     def read(self, count: int, parts: Iterator[bytes]) -> pa.Array:
@@ -228,11 +225,11 @@ class _Numbers(_Form):
 
 @dataclass(frozen=True, slots=True)
 class _Texts(_Form):
-    """Texts with a mark between two of them; ``stored`` is the type of texts that are stored as their bytes."""
+    """Texts, or the bytes of texts, with a byte between two of them."""
 
     arrow: pa.DataType
-    null: bytes
     between: bytes
+    null: bytes
     most_bytes: int | None
 
     def sent(self, value: sa.ColumnElement[Any]) -> list[sa.ColumnElement[Any]]:
@@ -240,13 +237,15 @@ class _Texts(_Form):
         value = sa.cast(value, sa.Text if is_text else BYTEA)
         if self.most_bytes is not None:
             value = sa.case((sa.func.octet_length(value) <= self.most_bytes, value))
-        null, between = ((_character if is_text else _bytes)(mark) for mark in (self.null, self.between))
-        return [_joined(sa.func.coalesce(value, null), between)]
+        literal = _text if is_text else _bytes
+        return [_joined(sa.func.coalesce(value, literal(self.null)), literal(self.between))]
 
     def read(self, count: int, parts: Iterator[bytes]) -> pa.Array:
         data = next(parts)
         values = pc.split_pattern(pa.array([data], pa.binary()), pattern=self.between).flatten()
         if self.null in data:
+            if self.most_bytes is not None:
+                return values[:0]  # one was too long
             values = pc.if_else(pc.equal(values, self.null), pa.scalar(None, pa.binary()), values)
         return values.view(self.arrow)
 
@@ -256,7 +255,6 @@ class _Bytes(_Form):
 
     arrow = pa.binary()
     parts = 2
-    has_mark = False
     _null = (-1).to_bytes(4, signed=True)
 
     def sent(self, value: sa.ColumnElement[Any]) -> list[sa.ColumnElement[Any]]:
@@ -275,25 +273,18 @@ class _Bytes(_Form):
 
 
 _INT64, _INT32 = ("q", pa.int64()), ("i", pa.int32())
-_MARK = bytes.fromhex("fff5a8c3917e4d2b")  # as a float, a NaN that no computation gives
-_INTEGER = _Numbers("int8send", _MARK, _INT64, pa.int64())
-_BOOLEAN = _Numbers("boolsend", b"\2", ("b", pa.int8()), pa.bool_())
-_FLOATS = {
-    "DOUBLE PRECISION": _Numbers("float8send", _MARK, _INT64, pa.float64()),
-    "REAL": _Numbers("float4send", bytes.fromhex("ffb5a8c3"), _INT32, pa.float32()),
-}
 
 
-def _form(type_: sa.types.TypeEngine[Any], most_bytes: int | None) -> _Form:
+def _form(type_: sa.types.TypeEngine[Any], marks: _Marks) -> _Form:
     if isinstance(type_, sa.Integer):
-        return _INTEGER
+        return _Numbers("int8send", _INT64, pa.int64(), marks.number)
     if isinstance(type_, sa.Boolean):
-        return _BOOLEAN
-    if isinstance(type_, NamedType) and type_.name in _FLOATS:
-        return _FLOATS[type_.name]
+        return _Numbers("boolsend", ("b", pa.int8()), pa.bool_(), b"\2")
+    if isinstance(type_, NamedType) and type_.name in ("DOUBLE PRECISION", "REAL"):
+        return _Numbers("float8send", _INT64, pa.float64(), marks.number)
     if isinstance(type_, TextBytes):  # no text in UTF-8 has these bytes
-        return _Texts(pa.binary(), b"\xfe", b"\xff", most_bytes)
-    return _Bytes() if isinstance(type_, sa.LargeBinary) else _Texts(pa.string(), b"\x1e", b"\x1f", most_bytes)
+        return _Texts(pa.binary(), b"\xff", b"\xfe" + marks.text, marks.most_bytes)
+    return _Bytes() if isinstance(type_, sa.LargeBinary) else _Texts(pa.string(), b"\x1f", marks.text, marks.most_bytes)
 
 
 def _joined(value: sa.ColumnElement[Any], between: sa.ColumnElement[Any] | None = None) -> sa.ColumnElement[Any]:
@@ -304,8 +295,8 @@ def _bytes(data: bytes) -> sa.ColumnElement[Any]:
     return sa.literal_column(f"'\\x{data.hex()}'::bytea")
 
 
-def _character(data: bytes) -> sa.ColumnElement[Any]:
-    return sa.func.chr(sa.literal_column(f"{data[0]:d}"))
+def _text(data: bytes) -> sa.ColumnElement[Any]:
+    return sa.literal_column(f"convert_from('\\x{data.hex()}', 'UTF8')")
 
 
 def _numbers(count: int, data: bytes, bits: tuple[str, pa.DataType]) -> pa.Array:
