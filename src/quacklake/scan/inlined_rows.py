@@ -115,8 +115,7 @@ class _Decoder:
 
     def _join(self) -> None:
         if self._decoded:
-            rows = pa.concat_tables(self._decoded, promote_options="permissive")
-            self._chunks.append(rows if len(self._decoded) == 1 else rows.combine_chunks())
+            self._chunks.append(pa.concat_tables(self._decoded, promote_options="permissive").combine_chunks())
             self._decoded = []
 
 
