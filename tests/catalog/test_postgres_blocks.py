@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 import struct
@@ -17,6 +18,7 @@ import pytest
 import quacklake
 from quacklake.catalog.databases import postgres, postgres_blocks
 from quacklake.errors import CatalogError
+from quacklake.scan import inlined_rows
 from quacklake.scan.inlined_rows import read_inlined
 from tests.layout import LAYOUT
 from tests.seeds import LONG, chance
@@ -391,6 +393,25 @@ def test_a_packed_row_that_is_damaged_is_an_error_either_way(
         with pytest.raises(CatalogError, match=r"cannot be read|not a list of texts"):
             way(tenant)
     assert fetched[0] == "blocks"
+
+
+def test_an_error_while_the_server_sends_more_leaves_a_lake_that_can_be_read(
+    tenant: quacklake.Lake, postgres_url: str, fetched: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inlined_rows, "_AT_ONCE", 1)
+    rows = pa.table({"id": range(20_000), "s": ["x" * 200] * 20_000})
+    table = tenant.create_table("t", rows)
+    change = "UPDATE ducklake_inlined_rows SET payload = %s WHERE row_id = 11 AND payload = %s"
+    whole, damaged = json.dumps(["11", "x" * 200]), '["11", '
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        assert connection.execute(change, [damaged, whole]).rowcount == 1
+        with pytest.raises(CatalogError, match="cannot be read"):
+            table.to_arrow()
+        assert connection.execute(change, [whole, damaged]).rowcount == 1
+    assert table.to_arrow().sort_by("id") == rows
+    table.append(rows[:1])
+    assert table.count() == 20_001
+    assert set(fetched) == {"blocks"}
 
 
 def test_few_packed_rows_come_at_once(tenant: quacklake.Lake, fetched: list[str]) -> None:
