@@ -398,7 +398,7 @@ def test_a_packed_row_that_is_damaged_is_an_error_either_way(
 def test_an_error_while_the_server_sends_more_leaves_a_lake_that_can_be_read(
     tenant: quacklake.Lake, postgres_url: str, fetched: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inlined_rows, "_AT_ONCE", 1)
+    monkeypatch.setattr(inlined_rows, "_CHUNK", 1)
     rows = pa.table({"id": range(20_000), "s": ["x" * 200] * 20_000})
     table = tenant.create_table("t", rows)
     change = "UPDATE ducklake_inlined_rows SET payload = %s WHERE row_id = 11 AND payload = %s"

@@ -25,6 +25,7 @@ WHERE = ("sqlite", "duckdb", "postgres", "mysql", "tenant", "tenant on postgres"
 @pytest.fixture(autouse=True)
 def _few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inlined_rows, "MANY", 1)
+    monkeypatch.setattr(inlined_rows, "_CHUNK", 7)
 
 
 def _helped() -> int:

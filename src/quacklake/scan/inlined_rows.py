@@ -34,8 +34,6 @@ MANY = 5_000
 """The rows of a table from which on they are remembered; fewer are read as quickly."""
 _CHUNKS = 64
 """The parts of remembered rows from which on they become one."""
-_AT_ONCE = 20_000
-"""The rows that are decoded at a time, if so many are there: a query of DuckDB takes as long as a thousand of them."""
 _AS_STORED: Mapping[str, pa.DataType] = {
     "int64": pa.int64(),
     "float64": pa.float64(),
@@ -44,7 +42,7 @@ _AS_STORED: Mapping[str, pa.DataType] = {
 }
 """The type of Arrow in which stored values are those of a column already; PostgreSQL has the bytes of texts."""
 _CHUNK = 122_880
-"""The rows of a chunk of what is decoded, as many as a row group of DuckDB has."""
+"""The rows that are decoded at a time and become a chunk, as many as a row group of DuckDB has."""
 
 _thread = threading.local()
 
@@ -84,7 +82,6 @@ class _Decoder:
     def __init__(self, schema: TableSchema, database: str, *, ends: bool = False) -> None:
         self._schema, self._database, self._ends = schema, database, ends
         self._waiting: list[InlinedRows] = []
-        self._decoded: list[pa.Table] = []
         self._chunks: list[pa.Table] = []
 
     def take(self, part: InlinedRows) -> None:
@@ -92,31 +89,23 @@ class _Decoder:
         if self._waiting and not _alike(self._waiting[0], part):
             self._decode()
         self._waiting.append(part)
-        if sum(each.rows.num_rows for each in self._waiting) >= _AT_ONCE:
+        if sum(each.rows.num_rows for each in self._waiting) >= _CHUNK:
             self._decode()
 
     def rows(self) -> pa.Table | None:
         """Return all of them, or None."""
         self._decode()
-        self._join()
-        if len(self._chunks) < 2:
-            return self._chunks[0] if self._chunks else None
-        return pa.concat_tables(self._chunks, promote_options="permissive")
+        if not self._chunks:
+            return None
+        rows = pa.concat_tables(self._chunks, promote_options="permissive")
+        return rows.combine_chunks() if rows.num_rows < len(self._chunks) * _CHUNK // 2 else rows
 
     def _decode(self) -> None:
-        if not self._waiting:
-            return
-        first, rows = self._waiting[0], pa.concat_tables([part.rows for part in self._waiting])
-        part = InlinedRows(first.schema, first.schema_version, rows)
-        self._waiting = []
-        self._decoded.append(_decode_one(part, self._schema, self._database, ends=self._ends))
-        if sum(each.num_rows for each in self._decoded) >= _CHUNK:
-            self._join()
-
-    def _join(self) -> None:
-        if self._decoded:
-            self._chunks.append(pa.concat_tables(self._decoded, promote_options="permissive").combine_chunks())
-            self._decoded = []
+        if self._waiting:
+            first, rows = self._waiting[0], pa.concat_tables([part.rows for part in self._waiting])
+            part = InlinedRows(first.schema, first.schema_version, rows)
+            self._waiting = []
+            self._chunks.append(_decode_one(part, self._schema, self._database, ends=self._ends).combine_chunks())
 
 
 def _alike(one: InlinedRows, other: InlinedRows) -> bool:
