@@ -206,8 +206,8 @@ def values_expression(payload: str) -> str:
 def is_plain_expression(payload: str, values: str, width: int) -> str:
     """Return a DuckDB expression that is false for packed rows that ``check_packed`` has to see.
 
-    A list of so many texts without escapes takes just the bytes of the texts and of what stands around them, and one
-    with a number, or with anything else that DuckDB makes a text of, takes fewer.
+    A list of so many texts without escapes takes just the bytes of the texts and of what stands around them. One with a
+    number, or with anything else that DuckDB makes a text of, takes fewer; nobody writes blanks that make up for it.
     """
     sizes = "".join(f" + coalesce(strlen({values}[{place + 1}]) + 2, 4)" for place in range(width))
     return f"strlen({payload}) = {2 * max(width, 1)}{sizes} AND NOT contains({payload}, '\\')"
