@@ -31,10 +31,12 @@ PUBLISHES ?= 20
 PIPELINES ?= 40
 MESSAGES ?= 20000
 MESSAGE_KILLS ?= 10
-# The samples that `make test` takes, by default those of the day; and another round of `make prove`
+# The samples that `make test` takes, by default those that CI proved for this commit; and another round of `make prove`
 SEED ?=
+# all: `make test` takes every test function, as CI does
+FUNCTIONS ?=
 # How the tests run: units in JOBS processes (tests/scheduling.py), samples by the seed (tests/seeds.py)
-PYTEST = $(if $(SEED),QUACKLAKE_TEST_SEED=$(SEED)) $(PYTHON) -m pytest -n $(JOBS) --dist loadscope --durations 20 --durations-min 2
+PYTEST = $(if $(SEED),QUACKLAKE_TEST_SEED=$(SEED)) $(if $(FUNCTIONS),QUACKLAKE_TEST_PROFILE=functions) $(PYTHON) -m pytest -n $(JOBS) --dist loadscope --durations 20 --durations-min 2
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-all test-spark test-hudi test-jars test-dbt test-sqlalchemy test-dagster test-airflow test-newest prove check web bench yardstick docs clean
@@ -48,7 +50,7 @@ setup: .venv/.stamp ## Create .venv with pinned packages and the servers the tes
 demo: setup ## Show everything at once: streams, tenants, sensors, a dashboard and a kill; ARGS=--stay to look around
 	$(PYTHON) -m services.demo $(ARGS)
 
-test: setup .venv/dbt .venv/dlt $(if $(DUCKDB),.venv/duckdb-$(DUCKDB)) ## Run the tests, with the samples of the day or of a SEED, on another DuckDB if you like: DUCKDB=2.0.0
+test: setup .venv/dbt .venv/dlt $(if $(DUCKDB),.venv/duckdb-$(DUCKDB)) ## Run the sample of the tests that CI proved for this commit, or another: SEED=7, FUNCTIONS=all, DUCKDB=2.0.0
 	@$(PYTHON) -m services install
 	$(if $(DUCKDB),PYTHONPATH=$(CURDIR)/.venv/duckdb-$(DUCKDB)) $(PYTEST) $(ARGS)
 

@@ -59,8 +59,8 @@ _MAIN_PROCESS = pytest.StashKey[int]()
 _SAMPLED = pytest.StashKey[sampling.Counts]()
 
 
-def pytest_report_header() -> str:
-    return f"duckdb {duckdb.__version__}, {sampling.headline()}"
+def pytest_report_header() -> list[str]:
+    return [sampling.headline(), f"duckdb {duckdb.__version__}"]
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -149,6 +149,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     failed = [report.nodeid for kind in ("failed", "error") for report in terminalreporter.stats.get(kind, ())]
     for line in sampling.repeat(failed):
         terminalreporter.write_line(line, red=True)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Print the share that the run took as its last line."""
+    if not hasattr(config, "workerinput") and _SAMPLED in config.stash and config.stash[_SAMPLED]:
+        print(sampling.last_line(config.stash[_SAMPLED]))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import shlex
-from collections import Counter
 from collections.abc import Iterable
 
 import pytest
@@ -12,10 +10,10 @@ import pytest
 from tests import seeds
 from tests.layout import LAYOUT
 
-__all__ = ["Counts", "headline", "repeat", "summary", "take"]
+__all__ = ["Counts", "headline", "last_line", "repeat", "summary", "take"]
 
 Counts = dict[str, tuple[int, int]]
-"""Of how many things how many were taken, by their purpose."""
+"""How many things a run took, and of how many, by their purpose."""
 
 FOLDERS = {
     "tests/access/": 0.25,
@@ -35,7 +33,7 @@ FOLDERS = {
     "tests/tenants/": 0.2,
     "tests/transfer/": 0.2,
 }
-"""Folders whose tests take long, and the share of those without a mark of their own."""
+"""Folders whose tests take long, and the share of them in a short run, unless a mark says another."""
 VARIANTS = {
     "tests/catalog/": 0.5,
     "tests/cli/": 0.5,
@@ -46,98 +44,112 @@ VARIANTS = {
     "tests/storage/": 0.5,
     "tests/transaction/": 0.5,
 }
-"""Folders with many tests, and the share of those of a function that has several: each function runs every day."""
+"""Folders with many tests, and the share of the parameters of each function that has several."""
 _TESTS = "tests"
-_MOST = 8
+_FUNCTIONS = "functions"
+_MAX_COMMANDS = 8
 
 
 def take(config: pytest.Config, items: list[pytest.Item]) -> Counts:
-    """Take the share of the tests with the mark ``daily`` or of a slow folder out of ``items``, and count them.
+    """Remove the tests from ``items`` that this run leaves out, and count the others.
 
-    The same tests are taken for the same seed. Of a function that has several, every run or every other one takes some.
-    Whoever names a file gets all of it.
+    A seed always takes the same tests. A run of every function takes each test that a short run of its seed takes.
+    A run of a named file takes all of its tests.
     """
-    before = len(items)
+    before, functions = len(items), len({_function(item) for item in items})
     if not seeds.LONG and not any(".py" in argument for argument in config.args):
-        alike: dict[tuple[str, bool], list[tuple[pytest.Item, float]]] = {}
-        several = Counter(_function(item) for item in items)
+        groups: dict[str, list[pytest.Item]] = {}
         for item in items:
-            share, daily = _share(item, several=several[_function(item)] > 1)
-            if share < 1:
-                alike.setdefault((_function(item), daily), []).append((item, share))
-        left = {
-            item
-            for (_, daily), tests in alike.items()
-            for item in _left_out([item for item, _ in tests], tests[0][1], daily=daily)
-        }
+            groups.setdefault(_function(item), []).append(item)
+        left = {item for tests in groups.values() for item in _left_out(tests)}
         if left:
             config.hook.pytest_deselected(items=list(left))
             items[:] = [item for item in items if item not in left]
-    return {_TESTS: (len(items), before)}
+    return {_TESTS: (len(items), before), _FUNCTIONS: (len({_function(item) for item in items}), functions)}
 
 
 def _function(item: pytest.Item) -> str:
     return item.nodeid.partition("[")[0]
 
 
-def _share(item: pytest.Item, *, several: bool) -> tuple[float, bool]:
-    """Return the share of a test and those like it, and True if no run may take less of them."""
+def _share(item: pytest.Item, *, several: bool) -> float:
+    """Return the share of tests like this one that a short run takes."""
     mark = item.get_closest_marker("daily")
     if mark is not None:
-        return float(mark.args[0]), False
-    for shares, daily in ((FOLDERS, False), (VARIANTS if several else {}, True)):
+        return float(mark.args[0])
+    for shares in (FOLDERS, VARIANTS if several else {}):
         for folder, share in shares.items():
             if item.nodeid.startswith(folder):
-                return share, daily
-    return 1.0, True
+                return share
+    return 1.0
 
 
-def _left_out(tests: list[pytest.Item], share: float, *, daily: bool) -> list[pytest.Item]:
-    """Return the tests of one function that a run does not take."""
-    ranked = sorted((seeds.chance("daily", item.nodeid).random(), number) for number, item in enumerate(tests))
-    if len(tests) == 1:
-        return [tests[number] for chance, number in ranked if chance >= share]
-    expected = share * len(tests)
-    if daily:
-        count = math.ceil(expected)
-    elif 0 < expected < 1:
-        # every other run has one at least
-        count = int(seeds.chance("daily", _function(tests[0])).random() < max(0.5, expected))
-    else:
-        count = int(expected)
-    return [tests[number] for _, number in ranked[count:]]
+def _left_out(tests: list[pytest.Item]) -> list[pytest.Item]:
+    """Return the tests of one function that a run does not take.
+
+    Tests with a share are ranked by chance. A short run takes their share of them, in one run of several none; a run of
+    every function takes one at least, so that it takes all that the short run takes.
+    """
+    shares = {item: _share(item, several=len(tests) > 1) for item in tests}
+    sampled = [item for item in tests if shares[item] < 1]
+    if not sampled:
+        return []
+    ranked = sorted(sampled, key=lambda item: (seeds.chance("daily", item.nodeid).random(), item.nodeid))
+    expected = sum(shares[item] for item in sampled)
+    count = int(expected) + (seeds.chance("daily", _function(tests[0])).random() < expected % 1)
+    if seeds.FUNCTIONS and len(sampled) == len(tests):
+        count = max(count, 1)
+    return ranked[count:]
 
 
 def headline() -> str:
-    """Say at the start of a run which samples it takes."""
+    """Return the first line of a run: its seed, and the share of the tests that it takes."""
     if seeds.LONG:
-        return f"seed {seeds.SEED}: everything, random histories by this seed, {LAYOUT} lakes"
+        return f"seed {seeds.SEED}, share: everything, random histories by this seed, {LAYOUT} lakes"
+    if seeds.FUNCTIONS:
+        share = "every test function, a share of the parameters and random histories"
+    else:
+        low, high = min(FOLDERS.values()), max(FOLDERS.values())
+        share = f"{low:.0%} to {high:.0%} of the test functions in slow folders, every function elsewhere"
     return (
-        f"seed {seeds.SEED}: samples of the tests marked daily, of crash points and of random histories by this seed,"
-        f" {LAYOUT} lakes; make test SEED=… takes others, make test-all takes all"
+        f"seed {seeds.SEED}, share: {share}, {LAYOUT} lakes;"
+        " FUNCTIONS=all takes every function, SEED=… another sample, make test-all everything"
     )
 
 
+def last_line(counts: Counts) -> str:
+    """Return the last line of a run: its seed, and the share of the tests that it took."""
+    shares = [
+        f"{some} of {known} {what} ({some / known:.0%})"
+        for what in (_TESTS, _FUNCTIONS)
+        for some, known in [counts.get(what, (0, 0))]
+        if known
+    ]
+    return f"seed {seeds.SEED}, share: {', '.join(shares) or 'none'}"
+
+
 def summary(counts: Counts) -> str:
-    """Say at the end of a run what was sampled."""
-    taken, tests = counts.get(_TESTS, (0, 0))
+    """Return what was sampled besides tests and functions, for the end of a run."""
     sums: dict[str, list[int]] = {}
     for what, (some, known) in sorted(counts.items()):
-        if what != _TESTS:
+        if what not in (_TESTS, _FUNCTIONS):
             both = sums.setdefault(what.partition(": ")[0], [0, 0])
             both[0] += some
             both[1] += known
-    parts = [f"{taken} of {tests} tests", *(f"{what} {some} of {known}" for what, (some, known) in sums.items())]
-    return f"seed {seeds.SEED} took {', '.join(parts)}"
+    parts = [f"{what} {some} of {known}" for what, (some, known) in sums.items()]
+    return f"samples: {', '.join(parts) or 'none'}"
 
 
 def repeat(nodeids: Iterable[str]) -> list[str]:
     """Return the commands that run tests again with the samples of this run."""
     words = "QUACKLAKE_TEST_LAYOUT=shared " if LAYOUT == "shared" else ""
-    target = "test-all" if seeds.LONG else "test"
+    target = "test-all" if seeds.LONG else "test FUNCTIONS=all" if seeds.FUNCTIONS else "test"
     failed = list(dict.fromkeys(nodeids))
-    lines = [f"{words}make {target} SEED={seeds.SEED} ARGS={shlex.quote(_chosen(nodeid))}" for nodeid in failed[:_MOST]]
-    return lines if len(failed) <= _MOST else [*lines, f"… and {len(failed) - _MOST} more"]
+    lines = [
+        f"{words}make {target} SEED={seeds.SEED} ARGS={shlex.quote(_chosen(nodeid))}"
+        for nodeid in failed[:_MAX_COMMANDS]
+    ]
+    return lines if len(failed) <= _MAX_COMMANDS else [*lines, f"… and {len(failed) - _MAX_COMMANDS} more"]
 
 
 def _chosen(nodeid: str) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import math
+import os
 import re
 import shlex
 import subprocess
+import sys
 import tomllib
 from collections import Counter
 from pathlib import Path
@@ -38,15 +39,35 @@ def items() -> list[Any]:
 
 
 def taken(arguments: list[str]) -> list[str]:
-    found = items()
+    tests = items()
     config: Any = SimpleNamespace(args=arguments, hook=SimpleNamespace(pytest_deselected=lambda items: None))
-    assert sampling.take(config, found)["tests"] == (len(found), 22)
-    return [item.nodeid for item in found]
+    assert sampling.take(config, tests)["tests"] == (len(tests), 22)
+    return [item.nodeid for item in tests]
+
+
+def take_names(tests: list[Any]) -> list[str]:
+    """Return the names of the tests that a run of them all takes."""
+    rest = list(tests)
+    config: Any = SimpleNamespace(args=["tests"], hook=SimpleNamespace(pytest_deselected=lambda items: None))
+    sampling.take(config, rest)
+    return [item.nodeid for item in rest]
 
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(seeds, "LONG", False)
+    monkeypatch.setattr(seeds, "FUNCTIONS", False)
+
+
+def make_many_items() -> list[Any]:
+    """Make tests of each kind: alone and with parameters, with shares on all, some or none of them."""
+    tests: list[Any] = []
+    for folder in (*sampling.FOLDERS, *sampling.VARIANTS, "tests/format/"):
+        for share in (None, 0.05, 0.3, 0.7):
+            tests += [Item(f"{folder}test_x.py::test_one_{share}_{number}", share) for number in range(4)]
+            tests += [Item(f"{folder}test_x.py::test_many_{share}[{number}]", share) for number in range(7)]
+        tests += [Item(f"{folder}test_x.py::test_mixed[{number}]", 0.1 if number % 2 else None) for number in range(6)]
+    return tests
 
 
 @pytest.mark.usefixtures("short")
@@ -70,36 +91,48 @@ def test_tests_of_slow_folders_are_sampled_unless_they_say_otherwise() -> None:
 
 
 @pytest.mark.usefixtures("short")
+def test_a_run_of_all_functions_takes_each_function_and_all_tests_of_the_short_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tests = make_many_items()
+    for seed in range(20):
+        monkeypatch.setattr(seeds, "SEED", seed)
+        monkeypatch.setattr(seeds, "FUNCTIONS", False)
+        short = set(take_names(tests))
+        monkeypatch.setattr(seeds, "FUNCTIONS", True)
+        every = set(take_names(tests))
+        assert short < every < {item.nodeid for item in tests}
+        assert {name.partition("[")[0] for name in every} == {item.nodeid.partition("[")[0] for item in tests}
+
+
+@pytest.mark.usefixtures("short")
+@pytest.mark.parametrize("functions", [False, True])
 @pytest.mark.parametrize("share", [0.05, 0.2, 0.3])
-def test_of_a_few_tests_alike_every_other_run_has_one_at_least(monkeypatch: pytest.MonkeyPatch, share: float) -> None:
-    config: Any = SimpleNamespace(args=["tests"], hook=SimpleNamespace(pytest_deselected=lambda items: None))
-    runs, seen = 400, Counter[str]()
+def test_every_parameter_has_its_turn(monkeypatch: pytest.MonkeyPatch, share: float, functions: bool) -> None:
+    monkeypatch.setattr(seeds, "FUNCTIONS", functions)
+    tests = [Item(f"tests/a.py::test_few[{number}]", share) for number in range(3)]
+    runs, counts = 400, Counter[str]()
     for seed in range(runs):
         monkeypatch.setattr(seeds, "SEED", seed)
-        found: list[Any] = [Item(f"tests/a.py::test_few[{number}]", share) for number in range(3)]
-        sampling.take(config, found)
-        assert len(found) <= 1
-        seen.update(item.nodeid for item in found)
-    assert abs(seen.total() / runs - max(0.5, 3 * share)) < 0.1
-    assert len(seen) == 3 and min(seen.values()) > runs / 10
+        names = take_names(tests)
+        assert len(names) <= 1
+        counts.update(names)
+    assert abs(counts.total() / runs - (1 if functions else 3 * share)) < 0.1
+    assert len(counts) == 3 and min(counts.values()) > counts.total() / 5
 
 
 @pytest.mark.usefixtures("short")
 @pytest.mark.parametrize("folder", sampling.VARIANTS)
-def test_each_function_of_a_large_folder_runs_every_day_with_some_of_its_parameters(folder: str) -> None:
-    found: list[Any] = [Item(f"{folder}test_x.py::test_one_{number}", None) for number in range(9)]
-    found += [Item(f"{folder}test_x.py::test_only[x-{number}]", None) for number in range(1)]
-    found += [Item(f"{folder}test_x.py::test_three_{name}[{number}]", None) for name in "abc" for number in range(3)]
-    found += [Item(f"{folder}test_x.py::test_many[{number}]", None) for number in range(20)]
-    found += [Item(f"{folder}test_x.py::test_mixed[{number}]", 0.1 if number % 2 else None) for number in range(20)]
-    config: Any = SimpleNamespace(args=["tests"], hook=SimpleNamespace(pytest_deselected=lambda items: None))
-    sampling.take(config, found)
-    taken = Counter(item.nodeid.partition("::")[2].partition("[")[0] for item in found)
+def test_each_function_of_a_large_folder_runs_with_some_of_its_parameters(folder: str) -> None:
+    tests: list[Any] = [Item(f"{folder}test_x.py::test_one_{number}", None) for number in range(9)]
+    tests += [Item(f"{folder}test_x.py::test_only[x-{number}]", None) for number in range(1)]
+    tests += [Item(f"{folder}test_x.py::test_three_{name}[{number}]", None) for name in "abc" for number in range(3)]
+    tests += [Item(f"{folder}test_x.py::test_many[{number}]", None) for number in range(20)]
+    taken = Counter(name.partition("::")[2].partition("[")[0] for name in take_names(tests))
     share = sampling.VARIANTS[folder]
     assert [taken[f"test_one_{number}"] for number in range(9)] == [1] * 9
-    assert [taken[f"test_three_{name}"] for name in "abc"] == [math.ceil(3 * share)] * 3
-    assert (taken["test_only"], taken["test_many"]) == (1, math.ceil(20 * share))
-    assert taken["test_mixed"] == math.ceil(10 * share) + 1
+    assert all(math.floor(3 * share) <= taken[f"test_three_{name}"] <= math.ceil(3 * share) for name in "abc")
+    assert (taken["test_only"], taken["test_many"]) == (1, int(20 * share))
 
 
 @pytest.mark.usefixtures("short")
@@ -113,20 +146,43 @@ def test_the_long_profile_leaves_nothing_out(monkeypatch: pytest.MonkeyPatch) ->
     assert seeds.some(range(9), 2, "numbers") == list(range(9))
 
 
-def test_the_seed_is_that_of_the_day_unless_it_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_seed_is_the_day_of_the_commit_unless_it_is_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("QUACKLAKE_TEST_SEED", "7")
     assert seeds.fix() == 7
+    assert seeds.find_commit_date(tmp_path) is None
+    names = {"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@b"}
+    when = {"GIT_COMMITTER_DATE": "2026-03-05T23:30:00-0500", "GIT_AUTHOR_DATE": "2020-01-01T00:00:00Z"}
+    for words in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "Begin"]):
+        subprocess.run(["git", "-C", str(tmp_path), *words], check=True, env=os.environ | names | when)
+    assert seeds.find_commit_date(tmp_path) == 20260306
     monkeypatch.delenv("QUACKLAKE_TEST_SEED")
-    days = {int(f"{dt.datetime.now(dt.UTC):%Y%m%d}")}
-    seed = seeds.fix()
-    assert seed in days | {int(f"{dt.datetime.now(dt.UTC):%Y%m%d}")}
+    known = seeds.find_commit_date(REPOSITORY)
+    assert seeds.fix() == (20261119 if known is None else known)
 
 
 @pytest.mark.usefixtures("short")
-def test_a_run_says_what_it_has_sampled() -> None:
-    counts = {"tests": (90, 100), "crash points: sqlite": (3, 40), "crash points: duckdb": (2, 10), "rules": (2, 4)}
-    assert sampling.summary(counts) == f"seed {seeds.SEED} took 90 of 100 tests, crash points 5 of 50, rules 2 of 4"
-    assert f"seed {seeds.SEED}: " in sampling.headline() and "make test-all" in sampling.headline()
+def test_a_run_says_what_it_has_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = {"tests": (90, 100), "functions": (7, 10), "points: sqlite": (3, 40), "points: duckdb": (2, 10)}
+    assert sampling.summary(counts) == "samples: points 5 of 50"
+    assert sampling.last_line(counts) == f"seed {seeds.SEED}, share: 90 of 100 tests (90%), 7 of 10 functions (70%)"
+    assert sampling.headline().startswith(f"seed {seeds.SEED}, share: 13% to 60% of the test functions in slow folders")
+    monkeypatch.setattr(seeds, "FUNCTIONS", True)
+    assert sampling.headline().startswith(f"seed {seeds.SEED}, share: every test function")
+
+
+def test_the_first_and_last_line_of_a_run_have_its_seed_and_share(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "pytest", "-n", "1", "-p", "no:cacheprovider", f"--basetemp={tmp_path / 'run'}"]
+    run = subprocess.run(
+        [*command, "tests/test_marks.py"],
+        cwd=REPOSITORY,
+        env=os.environ | {"QUACKLAKE_TEST_SEED": "11", "QUACKLAKE_TEST_PROFILE": "functions"},
+        capture_output=True,
+        text=True,
+    )
+    lines = run.stdout.splitlines()
+    assert run.returncode == 0, run.stdout
+    assert next(line for line in lines if line.startswith("seed")).startswith("seed 11, share: every test function")
+    assert lines[-1] == "seed 11, share: 6 of 6 tests (100%), 1 of 1 functions (100%)"
 
 
 @pytest.mark.usefixtures("short")
@@ -163,6 +219,14 @@ def test_what_one_run_leaves_out_make_test_all_runs() -> None:
     assert "QUACKLAKE_TEST_LAYOUT=shared" in shared
     options = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
     assert LEAVING_OUT.findall(" ".join(options["addopts"])) == []
+
+
+def test_continuous_integration_runs_every_function_with_the_seed_of_everybody() -> None:
+    lines = [line for line in (REPOSITORY / ".ci" / "run").read_text().splitlines() if line.startswith("make test")]
+    assert lines[-1] == "make test FUNCTIONS=all" and not any("SEED" in line for line in lines)
+    words = ["make", "--no-print-directory", "-n", "-o", "setup", "test", "FUNCTIONS=all"]
+    dry = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout.splitlines()[-1]
+    assert "QUACKLAKE_TEST_PROFILE=functions" in dry and "SEED" not in dry
 
 
 def test_no_test_is_skipped_in_the_long_profile_only() -> None:
