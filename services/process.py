@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import ctypes
 import os
 import pwd
 import shutil
@@ -11,22 +10,21 @@ import signal
 import socket
 import stat
 import subprocess
-import sys
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar, Self
+
+from services import launch
 
 __all__ = ["ConfiguredServer", "Server", "Unavailable", "free_port", "kill_family", "reachable"]
 
 _START_ATTEMPTS = 3
 _START_SECONDS = 60.0
 _STOP_SECONDS = 20.0
-_PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 class Unavailable(Exception):
@@ -146,12 +144,9 @@ class Server(ABC):
     def run(self, command: Sequence[str | Path]) -> None:
         """Run a preparing command as the server's user; its output is shown only when it fails."""
         done = subprocess.run(
-            command,
+            launch.make_command(command, user=self.account),
             cwd=self.directory,
             env=self._environment(),
-            user=self.account,
-            group=self._group(),
-            extra_groups=None if self.account is None else [],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -203,17 +198,13 @@ class Server(ABC):
     def _spawn(self, mode: str) -> None:
         with (self.directory / "server.log").open(mode) as log:
             self._process = subprocess.Popen(
-                self.command(),
+                launch.make_command(self.command(), user=self.account, orphan_signal=self.orphan_signal),
                 cwd=self.directory,
                 env=self._environment(),
-                user=self.account,
-                group=self._group(),
-                extra_groups=None if self.account is None else [],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=_end_with_parent(self.orphan_signal),
             )
 
     def _wait_until_ready(self) -> bool:
@@ -268,17 +259,3 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
-
-
-def _end_with_parent(orphan_signal: signal.Signals) -> Callable[[], None] | None:
-    """Prepare the child before exec, after it changed user (a change of user would undo it)."""
-    if _LIBC is None:
-        return None
-    libc, parent = _LIBC, os.getpid()
-
-    def prepare_child() -> None:
-        libc.prctl(_PR_SET_PDEATHSIG, int(orphan_signal))
-        if os.getppid() != parent:
-            os._exit(1)
-
-    return prepare_child

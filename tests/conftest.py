@@ -95,6 +95,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     return scheduling.scheduler(config, log)
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """A test that uses a server bears its mark, so that ``-m "not postgres"`` leaves it out.
 

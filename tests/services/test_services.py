@@ -199,3 +199,29 @@ def test_jars_that_maven_does_not_have_are_a_sentence(monkeypatch: pytest.Monkey
         jars.install("kafka")
     with pytest.raises(Unavailable, match="`make test-jars` gets them"):
         jars.jars("kafka")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="this system counts memory in another way")
+def test_a_process_that_may_not_fork_starts_a_server() -> None:
+    """The kernel refuses to copy a process with one range of memory larger than what the machine has."""
+    code = """
+import mmap, os
+from services import NatsServer
+
+half = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 6 // 10
+private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+parts = [mmap.mmap(-1, half, flags=private) for _ in range(2)]  # beside each other: one range
+try:
+    child = os.fork()
+except OSError as error:
+    print("fork:", error.errno)
+else:
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+with NatsServer() as server:
+    print("ready:", server.ready())
+"""
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+    run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
+    assert run.stdout.splitlines()[-1:] == ["ready: True"], run.stdout + run.stderr
