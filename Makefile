@@ -35,8 +35,11 @@ MESSAGE_KILLS ?= 10
 SEED ?=
 # all: `make test` takes every test function, as CI does
 FUNCTIONS ?=
+# 2/5: `make test-all` takes the second of five parts
+SHARD ?=
 # How the tests run: units in JOBS processes (tests/scheduling.py), samples by the seed (tests/seeds.py)
 PYTEST = $(if $(SEED),QUACKLAKE_TEST_SEED=$(SEED)) $(if $(FUNCTIONS),QUACKLAKE_TEST_PROFILE=functions) $(PYTHON) -m pytest -n $(JOBS) --dist loadscope --durations 20 --durations-min 2
+EVERYTHING = QUACKLAKE_TEST_PROFILE=long QUACKLAKE_TEST_RESUME=$(CURDIR)/.venv/passed $(if $(SHARD),QUACKLAKE_TEST_SHARD=$(SHARD))
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-all test-spark test-hudi test-jars test-dbt test-sqlalchemy test-dagster test-airflow test-newest prove check web bench yardstick docs clean
@@ -54,10 +57,10 @@ test: setup .venv/dbt .venv/dlt $(if $(DUCKDB),.venv/duckdb-$(DUCKDB)) ## Run th
 	@$(PYTHON) -m services install
 	$(if $(DUCKDB),PYTHONPATH=$(CURDIR)/.venv/duckdb-$(DUCKDB)) $(PYTEST) $(ARGS)
 
-test-all: setup .venv/dbt .venv/dlt ## Run every test there is, on plain lakes and on shared ones: it takes hours
+test-all: setup .venv/dbt .venv/dlt ## Run every test there is, on plain lakes and on shared ones: hours; goes on after an interruption, SHARD=2/5 takes a part
 	@$(PYTHON) -m services install
-	QUACKLAKE_TEST_PROFILE=long $(PYTEST) $(ARGS)
-	QUACKLAKE_TEST_PROFILE=long QUACKLAKE_TEST_LAYOUT=shared $(PYTEST) $(ARGS)
+	$(EVERYTHING) $(PYTEST) $(ARGS)
+	$(EVERYTHING) QUACKLAKE_TEST_LAYOUT=shared $(PYTEST) $(ARGS)
 
 test-spark: setup .venv/spark-$(SPARK) ## Run the tests of Spark on another version of it: SPARK=4.0.5
 	PYTHONPATH=$(CURDIR)/.venv/spark-$(SPARK) $(PYTHON) -m pytest tests/spark $(ARGS)

@@ -33,7 +33,7 @@ from services import (
 )
 from services.background import ensure, stop
 from services.browser import Browser, find_browser
-from tests import sampling, scheduling, scratch, seeds
+from tests import resuming, sampling, scheduling, scratch, seeds
 from tests.catalog.stock import Stock
 from tests.duckdbs import needs_extensions
 from tests.layout import CATALOG, LAYOUT
@@ -56,6 +56,8 @@ MARKED = ("postgres", "mysql", "s3", "moto", "nats")
 AnyServer = TypeVar("AnyServer", bound=Server)
 
 _MAIN_PROCESS = pytest.StashKey[int]()
+_PROGRESS = resuming.Progress.from_environment()
+_NOT_PASSED: set[str] = set()
 _SAMPLED = pytest.StashKey[sampling.Counts]()
 
 
@@ -70,6 +72,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_SAMPLED] = {}
     worker = getattr(config, "workerinput", None)
     config.stash[_MAIN_PROCESS] = os.getpid() if worker is None else worker["main_process"]
+    if worker is None and _PROGRESS is not None:
+        _PROGRESS.begin()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -101,6 +105,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     It does when it has the server's fixture, or a parameter that is the name of the server.
     """
+    _leave_out_passed(config, items)
     config.stash[_SAMPLED].update(sampling.take(config, items))
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: scheduling.rank(item.nodeid))
@@ -113,6 +118,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for name in MARKED:
             if f"{name}_server" in fixtures or name in named:
                 item.add_marker(name)
+
+
+def _leave_out_passed(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Remove tests of other shards, and those that ended well before an interruption."""
+    shard = resuming.parse_shard(os.environ.get(resuming.SHARD))
+    passed = set() if _PROGRESS is None else _PROGRESS.read()
+    rest = [item for item in items if item.nodeid not in passed and resuming.in_shard(item.nodeid, shard)]
+    if len(rest) < len(items):
+        config.hook.pytest_deselected(items=[item for item in items if item not in set(rest)])
+        items[:] = rest
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Note a test that passed; the main process hears of all tests."""
+    if not report.passed:
+        _NOT_PASSED.add(report.nodeid)
+    elif _PROGRESS is not None and report.when == "teardown" and "PYTEST_XDIST_WORKER" not in os.environ:
+        _PROGRESS.add({report.nodeid} - _NOT_PASSED)
 
 
 @contextmanager
@@ -162,6 +185,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if hasattr(session.config, "workerinput"):
         session.config.workeroutput["sampled"] = session.config.stash[_SAMPLED] | seeds.SAMPLED  # type: ignore[attr-defined]
         return
+    if _PROGRESS is not None and session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
+        session.exitstatus = pytest.ExitCode.OK  # all of them passed before
     factory: pytest.TempPathFactory = session.config._tmp_path_factory  # type: ignore[attr-defined]
     for name in SERVERS:
         stop(name, factory.getbasetemp() / "services")

@@ -13,7 +13,7 @@ from tests.layout import LAYOUT
 __all__ = ["Counts", "headline", "last_line", "repeat", "summary", "take"]
 
 Counts = dict[str, tuple[int, int]]
-"""How many things a run took, and of how many, by their purpose."""
+"""The number of things that a run took, and of those that there are, by their purpose."""
 
 FOLDERS = {
     "tests/access/": 0.25,

@@ -81,7 +81,7 @@ def test_values_are_stored_exactly_or_refused(
             assert list(map(meaning, found)) == list(map(meaning, values)), case
             texts[name] = lake.sql(f"SELECT v::VARCHAR FROM {name} ORDER BY k").fetchall()
             stored += 1
-        assert stored >= len(cases) // 4
+        assert stored >= (len(cases) // 4 if seeds.LONG else 1)
     if LAYOUT == "shared":
         return
     with reference_duckdb() as stock:

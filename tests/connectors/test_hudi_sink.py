@@ -204,7 +204,7 @@ def test_a_write_that_fails_in_the_middle_is_repeated(jvm: dict[str, str], write
 
 @pytest.mark.crash
 @pytest.mark.timeout(900)
-@pytest.mark.skipif(not LONG, reason="starts Spark many times: in the long profile")
+@pytest.mark.daily(0)
 def test_a_spark_that_is_killed_while_it_writes_leaves_each_row_once(
     jvm: dict[str, str], write: Write, tmp_path: Path
 ) -> None:
@@ -213,7 +213,7 @@ def test_a_spark_that_is_killed_while_it_writes_leaves_each_row_once(
     write(step(0, (0, 10)))
     command = [sys.executable, "-m", "tests.connectors.hudi_writer"]
     environment = {key: value for key, value in jvm.items() if not key.startswith("PYSPARK_GATEWAY")}
-    for number in range(1, 9):
+    for number in range(1, 9 if LONG else 3):
         (tmp_path / "prepared").unlink()
         asked = json.dumps({**job(tmp_path, step(number, (number * 10, number * 10 + 10))), "own": True})
         child = subprocess.Popen([*command, asked], env=environment, start_new_session=True, stderr=subprocess.DEVNULL)

@@ -14,7 +14,6 @@ import pytest
 
 from services import SparkCluster
 from tests.conftest import started
-from tests.seeds import LONG
 
 from .core import run_child
 
@@ -39,19 +38,20 @@ def test_executors_get_nothing_of_the_catalog_and_do_the_work(
     run_child(cluster.url, tmp_path, "secrets", CORE_CATALOG=url, CORE_SECRET=_SECRET)
 
 
-@pytest.mark.skipif(not LONG, reason="takes a minute: in the long profile")
+@pytest.mark.daily(0)
 def test_the_core_works_on_a_cluster(cluster: SparkCluster, tmp_path: Path) -> None:
     run_child(cluster.url, tmp_path, "read", "write", "in_python", "compact")
 
 
-@pytest.mark.skipif(not LONG, reason="takes a minute: in the long profile")
+@pytest.mark.daily(0)
 @pytest.mark.crash
 @pytest.mark.parametrize("part", ["killed_write", "killed_merge", "killed_pipeline"])
 def test_an_executor_that_is_killed_leaves_only_orphans(cluster: SparkCluster, tmp_path: Path, part: str) -> None:
     run_child(cluster.url, tmp_path, part)
 
 
-@pytest.mark.skipif(not LONG or sys.platform != "linux", reason="in the long profile; needs PR_SET_PDEATHSIG")
+@pytest.mark.daily(0)
+@pytest.mark.skipif(sys.platform != "linux", reason="needs PR_SET_PDEATHSIG")
 def test_a_cluster_ends_even_when_its_starter_is_killed(cluster: SparkCluster) -> None:
     program = """
 import time

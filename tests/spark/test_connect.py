@@ -48,7 +48,7 @@ def test_tables_are_read_written_and_changed_through_connect(server: SparkConnec
     run_child(server.url, tmp_path, *(("read", "write", "in_python", "compact") if LONG else ("core",)), "pipeline")
 
 
-@pytest.mark.skipif(not LONG, reason="takes a minute: in the long profile")
+@pytest.mark.daily(0)
 def test_batches_are_handed_over_in_files_and_committed_once(
     tmp_path: Path, session: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,13 +82,13 @@ def test_a_url_that_the_server_cannot_use_is_told(tmp_path: Path, as_server: Spa
         wrong_urls(lake, as_server)
 
 
-@pytest.mark.skipif(not LONG, reason="takes minutes: in the long profile")
+@pytest.mark.daily(0)
 def test_tables_stream_out_through_connect(server: SparkConnectServer, tmp_path: Path) -> None:
     for part in ("wrong_urls", "streams_out", "encrypted_streams_out"):
         run_child(server.url, tmp_path / part, part)
 
 
-@pytest.mark.skipif(not LONG, reason="in the long profile: Spark gives its Python ten seconds to start, at any load")
+@pytest.mark.daily(0)
 def test_streams_go_into_tables_through_connect(server: SparkConnectServer, tmp_path: Path) -> None:
     for part in ("connect_streams", "table_to_table"):
         run_child(server.url, tmp_path / part, part)

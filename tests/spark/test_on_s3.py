@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from services import S3Server
-from tests.seeds import LONG
 
 from .core import OWN, run_child
 
@@ -15,7 +14,7 @@ pytestmark = pytest.mark.needs_spark("4.0")
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.skipif(not LONG, reason="downloads jars and takes a minute: in the long profile")
+@pytest.mark.daily(0)
 def test_a_lake_on_s3_is_read_written_and_changed(tmp_path: Path, s3_server: S3Server, s3_bucket: str) -> None:
     usual = "--conf spark.sql.shuffle.partitions=2 --conf spark.ui.enabled=false pyspark-shell"
     place = {"CORE_DATA": f"{s3_bucket}/data", "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_SUBMIT_ARGS": usual}
