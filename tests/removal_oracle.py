@@ -27,21 +27,32 @@ from tests.drop_oracle import DropOracle, listening
 __all__ = ["Oracle", "watching"]
 
 _FILES = """
-SELECT f.path, f.path_is_relative, t.path, t.path_is_relative, s.path, s.path_is_relative, m.value
+SELECT f.path, f.path_is_relative, t.path, t.path_is_relative, s.path, s.path_is_relative, {root}
 FROM {schema}ducklake_{kind} f
 JOIN {schema}ducklake_table t ON t.table_id = f.table_id {table}
 JOIN {schema}ducklake_schema s ON s.schema_id = t.schema_id {owner}
-JOIN {schema}ducklake_metadata m ON m.key = 'data_path' AND m.scope IS NULL {fact}
+{fact}
 {where}
+"""
+#: Whoever may write a catalog of a shared lake may write its metadata, but not in which folder its files are.
+_REGISTERED = """
+CASE WHEN g.folder LIKE '/%' OR g.folder LIKE '%://%' THEN g.folder ELSE rtrim(h.data_path, '/') || '/' || g.folder || '/' END
 """
 _BOUND = {
     "table": "AND t.catalog_id = f.catalog_id",
     "owner": "AND s.catalog_id = f.catalog_id",
-    "fact": "AND m.catalog_id = f.catalog_id",
+    "root": _REGISTERED,
     # what was dropped and lent to nobody is free
-    "where": "WHERE f.catalog_id IN (SELECT catalog_id FROM {schema}ducklake_catalog WHERE dropped_ms IS NULL)",
+    "fact": "JOIN {schema}ducklake_catalog g ON g.catalog_id = f.catalog_id AND g.dropped_ms IS NULL",
+    "where": "CROSS JOIN {schema}quacklake_shared h",
 }
-_PLAIN = dict.fromkeys(_BOUND, "")
+_PLAIN = {
+    "table": "",
+    "owner": "",
+    "root": "m.value",
+    "fact": "JOIN {schema}ducklake_metadata m ON m.key = 'data_path' AND m.scope IS NULL",
+    "where": "",
+}
 
 
 class Oracle:

@@ -132,3 +132,52 @@ def test_what_others_keep_in_an_exposed_schema_stays(place: Place) -> None:
         assert connection.execute(f"SELECT a FROM {schema}.notes".encode()).fetchall() == [(1,)]
         views = "SELECT count(*) FROM pg_class WHERE relname = 'ducklake_snapshot' AND relkind = 'v'"
         assert connection.execute(views).fetchone() == (1,), "only that of acme is left"
+
+
+STRANGE = """
+    CREATE SCHEMA evil;
+    CREATE FUNCTION evil.f(text) RETURNS text LANGUAGE plpgsql AS $$ BEGIN
+        INSERT INTO public.quacklake_grants SELECT rolname, oid, 1, true FROM pg_roles WHERE rolname = 'ROLE';
+        RETURN $1; END $$;
+    CREATE VIEW evil.ducklake_metadata AS SELECT 'data_path'::text AS key, evil.f('/x/') AS value;
+    CREATE SCHEMA worse;
+    CREATE TABLE worse.ducklake_metadata (key text, value text);
+    INSERT INTO worse.ducklake_metadata VALUES ('data_path', 'nope://x y'), ('data_path', '');
+    ALTER TABLE worse.ducklake_metadata ENABLE ROW LEVEL SECURITY;
+    CREATE POLICY p ON worse.ducklake_metadata USING (evil.f(value) IS NOT NULL);
+    CREATE SCHEMA plain;
+    CREATE TABLE plain.ducklake_metadata (key text, value text);
+    INSERT INTO plain.ducklake_metadata VALUES ('data_path', 'nope://x y'), ('data_path', ''), ('data_path', NULL);
+    GRANT USAGE ON SCHEMA evil, worse, plain TO PUBLIC;
+    GRANT SELECT ON evil.ducklake_metadata, worse.ducklake_metadata, plain.ducklake_metadata TO PUBLIC;
+"""
+
+
+def test_a_lake_of_a_stranger_in_the_database_runs_no_code_as_the_owner(place: Place) -> None:
+    with place.owner() as connection:
+        connection.execute(f'GRANT CREATE ON DATABASE "{connection.info.dbname}" TO "{place.role}"'.encode())
+    with place.stranger() as connection:
+        connection.execute(STRANGE.replace("ROLE", place.role).encode())
+        connection.execute("CREATE TEMP TABLE ducklake_metadata (key text, value text)")
+        connection.execute("GRANT SELECT ON ducklake_metadata TO PUBLIC")
+        before = grants(place)
+        with place.tenants.open("beta") as lake:
+            lake.create_table("t", [{"a": 1}])
+            lake.delete_orphaned_files(cleanup_all=True)
+        place.tenants.drop("beta")
+        assert place.tenants.purge().catalogs == 1
+        assert grants(place) == before
+
+
+def test_what_a_writer_claims_of_its_exposed_catalog_keeps_no_files_of_others(place: Place) -> None:
+    with place.stranger() as connection:
+        claim = "UPDATE tenant_0.ducklake_metadata SET value = %s WHERE key = 'data_path'"
+        connection.execute(claim, [f"{place.data}/beta/"])
+    with place.tenants.open("beta") as lake:
+        lake.create_table("t", [{"a": 1}], if_not_exists=True)
+        stray = place.data / "beta/main/t/ducklake-stray.parquet"
+        stray.parent.mkdir(parents=True, exist_ok=True)
+        stray.write_bytes(b"left by a crash")
+        assert lake.delete_orphaned_files(cleanup_all=True).files == 1
+    place.tenants.drop("beta")
+    assert place.tenants.purge().catalogs == 1

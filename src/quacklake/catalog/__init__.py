@@ -8,7 +8,7 @@ from quacklake.catalog.reading.history import DroppedObject
 from quacklake.catalog.reading.inlined import DatedDeletes, InlinedRows
 from quacklake.catalog.reading.reader import Reader
 from quacklake.catalog.registry import no_such_catalog
-from quacklake.catalog.shared_tables import CatalogRow, SharedFacts
+from quacklake.catalog.shared_tables import CatalogRow, SharedFacts, folder_path
 from quacklake.catalog.writing.files import TableTotals, Totals
 from quacklake.catalog.writing.writer import Writer
 
@@ -26,6 +26,7 @@ __all__ = [
     "TableTotals",
     "Totals",
     "Writer",
+    "folder_path",
     "no_such_catalog",
     "open_catalog",
     "parse_url",

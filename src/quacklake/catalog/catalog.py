@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -24,7 +25,7 @@ from quacklake.catalog.reading.reader import Reader
 from quacklake.catalog.reading.tables import LATEST, LIMITS
 from quacklake.catalog.registry import CATALOG_REQUIRED, Registry, no_such_catalog, shared_facts
 from quacklake.catalog.scoped import CATALOG
-from quacklake.catalog.shared_tables import CatalogRow, SharedFacts, SharedTables
+from quacklake.catalog.shared_tables import CatalogRow, SharedFacts, SharedTables, differing, folder_path
 from quacklake.catalog.tables import NEXT, PARTS, READABLE_VERSIONS, VERSION, WRITABLE_VERSIONS, Part, Tables, has_next
 from quacklake.catalog.writing.files import TotalsCache
 from quacklake.catalog.writing.writer import Writer, add_first_rows, create_own, create_tables
@@ -41,6 +42,7 @@ from quacklake.errors import (
 from quacklake.format.inline import PACKED
 from quacklake.format.objects import NO_LIMITS, Limits
 
+_LOG = logging.getLogger("quacklake.catalog")
 _DATABASES = {kind.name: kind for kind in (SqliteDatabase, DuckDBDatabase, PostgresDatabase, MySQLDatabase)}
 
 
@@ -72,6 +74,8 @@ class Catalog(Connections):
         #: The catalog that ``create_from`` makes.
         self.reserved: CatalogRow | None = None
         self.shared_facts: SharedFacts | None = None
+        #: The data path of a catalog of a shared lake, from a table that only the owner of the lake can write.
+        self.registered_data_path: str | None = None
         self._tables = Tables.of(metadata_schema=self.metadata_schema, shared=self.shared)
         self._cache: dict[Any, Any] = {}
         #: The bounds of files that are remembered.
@@ -166,6 +170,7 @@ class Catalog(Connections):
             rows = reader.run("options", every).mappings().all()
         # the oldest version has no scopes
         self.metadata = {row["key"]: row["value"] for row in rows if row.get("scope") is None}
+        self._set_registered([row["value"] for row in rows if row["key"] == "data_path" and row.get("scope") is None])
         version = self.metadata.get("version", "unknown")
         if version not in READABLE_VERSIONS:
             raise UnsupportedVersionError(
@@ -179,6 +184,25 @@ class Catalog(Connections):
             self._cache.clear()
             self.bounds.clear()
         self.read_only = self._opened_read_only or version not in WRITABLE_VERSIONS
+
+    def _set_registered(self, claims: Sequence[str | None]) -> None:
+        """Replace what the metadata of a catalog of a shared lake says by what the registry of the lake says.
+
+        Whoever may write a catalog may write its metadata, and the owner of the lake removes files by its data path.
+        """
+        if self.tenant_row is None or self.shared_facts is None:
+            return
+        data_path = folder_path(self.shared_facts.data_path, self.tenant_row.folder)
+        self.metadata = {**self.metadata, "data_path": data_path}
+        self.registered_data_path = data_path
+        if claims and not differing(claims, data_path):
+            return
+        _LOG.warning(
+            "the metadata of the catalog '%s' does not name its data path %s: the registry of the lake decides,"
+            " and verify reports it",
+            self.tenant_row.name,
+            data_path,
+        )
 
     def _lacking(self) -> frozenset[Part]:
         """Return the parts of 1.1 that the database lacks, whatever its version says."""
@@ -207,7 +231,8 @@ class Catalog(Connections):
     @property
     def encrypted(self) -> bool:
         """True when every file of the lake is encrypted with its own key."""
-        return self.metadata.get("encrypted") == "true"
+        demanded = self.shared_facts is not None and self.shared_facts.encrypted
+        return demanded or self.metadata.get("encrypted") == "true"
 
     def size(self) -> int | None:
         """Return the bytes of the metadata; None in a shared lake and where the database cannot tell."""

@@ -14,7 +14,7 @@ from quacklake.catalog import scoped
 from quacklake.catalog.databases.database import Database
 from quacklake.catalog.expiring import dead_data_file, dead_delete
 from quacklake.catalog.reading.reader import Reader
-from quacklake.catalog.shared_lake import exposure_schema, is_exposure
+from quacklake.catalog.shared_lake import other_lakes
 from quacklake.catalog.statements import SOME, parts
 from quacklake.catalog.tables import readable_time
 from quacklake.catalog.writing.files import SCHEDULED
@@ -240,32 +240,34 @@ def unschedule(writer: Writer, files: Sequence[ScheduledFile]) -> None:
 
 def other_data_paths(reader: Reader, root: str) -> list[str]:
     """Return the data paths of the other lakes in the same database that are ``root`` (with its slash) or below it."""
-    schema, catalog = reader.meta.metadata.schema, scoped.value_of(reader.connection)
-    own = None if catalog is None else exposure_schema(schema, catalog)
-    paths = lake_data_paths(reader.connection, reader.backend, schema, own)
+    paths = lake_data_paths(reader.connection, reader.backend, reader.meta.metadata.schema)
     return [path for path in paths if f"{path}/".startswith(root)]
 
 
-def lake_data_paths(
-    connection: Connection, database: Database, metadata_schema: str | None, exposure: str | None = None
-) -> list[str]:
-    """Return the data paths of the lakes in the other schemas of a database, but for the catalog's own ``exposure``."""
+def lake_data_paths(connection: Connection, database: Database, metadata_schema: str | None) -> list[str]:
+    """Return the data paths of the lakes in the other schemas of a database, without this lake's exposed catalogs."""
     if database.name == "sqlite":
         return []
-    mine = metadata_schema or sa.inspect(connection).default_schema_name
-    names = ("table_schema", "table_name", "table_catalog")
-    tables = sa.table("tables", *(sa.column(name) for name in names), schema="information_schema")
-    statement = sa.select(tables.c.table_schema).where(tables.c.table_name == "ducklake_metadata")
-    if database.name == "duckdb":
-        statement = statement.where(tables.c.table_catalog == sa.func.current_database())
+    mine = str(metadata_schema or sa.inspect(connection).default_schema_name)
     data_paths: list[str] = []
-    for (schema,) in connection.execute(statement).all():
+    for schema in _schemas_of_lakes(connection, database, mine):
         if schema == mine:
-            continue
-        if schema == exposure and database.name == "postgres" and is_exposure(connection, str(mine), schema):
             continue
         columns = (sa.Column(name, sa.String) for name in ("key", "value"))
         t = scoped.registry(sa.Table("ducklake_metadata", sa.MetaData(), *columns, schema=schema))
         paths = connection.execute(sa.select(t.c.value).where(t.c.key == "data_path"))
         data_paths += [row[0] for row in paths if row[0]]
     return data_paths
+
+
+def _schemas_of_lakes(connection: Connection, database: Database, mine: str) -> list[str]:
+    """Return the schemas that hold the metadata of a lake."""
+    if database.name == "postgres":
+        return other_lakes(connection, mine)
+    names = ("table_schema", "table_name", "table_catalog", "table_type")
+    tables = sa.table("tables", *(sa.column(name) for name in names), schema="information_schema")
+    named = (tables.c.table_name == "ducklake_metadata", tables.c.table_type == "BASE TABLE")
+    statement = sa.select(tables.c.table_schema).where(*named)
+    if database.name == "duckdb":
+        statement = statement.where(tables.c.table_catalog == sa.func.current_database())
+    return [str(schema) for (schema,) in connection.execute(statement)]

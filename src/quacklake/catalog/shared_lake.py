@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,8 @@ from sqlalchemy.engine import Connection
 from quacklake.catalog import scoped
 from quacklake.catalog.reading.reader import Reader
 from quacklake.catalog.shared_tables import SharedTables
+from quacklake.catalog.statements import parts
+from quacklake.catalog.tables import KINDS
 from quacklake.errors import InputError
 from quacklake.format.names import literal, quote
 
@@ -106,6 +108,37 @@ def is_exposure(connection: Connection, lake: str, schema: str) -> bool:
     return bool(rows_of(connection, query))
 
 
+def other_lakes(connection: Connection, lake: str) -> list[str]:
+    """Return the schemas with the metadata of other lakes, without the exposed catalogs of the lake in ``lake``.
+
+    Reading a relation of somebody else can run code of theirs with the rights of the reader, unless it is a table
+    without policies whose columns are plain texts.
+    """
+    table = literal(f"{quote(lake)}.ducklake_snapshot")
+    exposed = (
+        "SELECT 1 FROM pg_class v JOIN pg_rewrite r ON r.ev_class = v.oid JOIN pg_depend d ON d.objid = r.oid"
+        " AND d.classid = 'pg_rewrite'::regclass AND d.refclassid = 'pg_class'::regclass"
+        " WHERE v.relnamespace = n.oid AND v.relname = 'ducklake_snapshot' AND v.relowner = c.relowner"
+        f" AND d.refobjid = to_regclass({table})"
+    )
+    ours = (
+        "c.relowner = (SELECT oid FROM pg_roles WHERE rolname = current_user)"
+        f" OR c.relowner = (SELECT relowner FROM pg_class WHERE oid = to_regclass({table}))"
+    )
+    other_type = (
+        "SELECT 1 FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname IN ('key', 'value')"
+        " AND a.atttypid NOT IN ('text'::regtype, 'varchar'::regtype)"
+    )
+    plain = f"c.relkind IN ('r', 'p') AND NOT c.relrowsecurity AND NOT EXISTS ({other_type})"
+    query = (
+        "SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+        " WHERE c.relname = 'ducklake_metadata' AND c.relpersistence <> 't' AND has_table_privilege(c.oid, 'SELECT')"
+        " AND has_schema_privilege(n.oid, 'USAGE')"
+        f" AND NOT EXISTS ({exposed}) AND ({ours} OR {plain}) ORDER BY 1"
+    )
+    return [str(schema) for (schema,) in rows_of(connection, query)]
+
+
 @dataclass(frozen=True, slots=True)
 class Share:
     """Files of a catalog that must stay: for another catalog, or for a lake at ``place``."""
@@ -123,6 +156,38 @@ def lent_below(reader: Reader) -> int:
     t = SharedTables.of(reader.meta.metadata.schema).shares
     statement = sa.select(sa.func.max(t.c.below_file_id)).where(t.c.owner_id == scoped.bind)
     return int(reader.run("lent_below", statement).scalar() or 0)
+
+
+def named_by_borrowers(reader: Reader, paths: Iterable[str]) -> set[str]:
+    """Return which absolute paths are named by catalogs that share files of this one.
+
+    The ids that ``lent_below`` compares are in rows of the lender, which may be given other ids. Only the owner of the
+    lake sees who shares files; a role of the lender, which may write its folder anyway, gets none.
+    """
+    if not reader.meta.shared or not _sees_borrowers(reader):
+        return set()
+    schema = reader.meta.metadata.schema
+    shares = SharedTables.of(schema).shares
+    borrowers = sa.select(shares.c.borrower_id).where(shares.c.owner_id == scoped.bind)
+    ids = [row[0] for row in reader.run("borrowers", borrowers) if row[0] is not None]
+    wanted = list(paths) if ids else []
+    found: set[str] = set()
+    for name in ("ducklake_data_file", "ducklake_delete_file"):
+        columns = (sa.Column(scoped.CATALOG_ID, sa.BigInteger()), sa.Column("path", KINDS["text"]()))
+        t = scoped.registry(sa.Table(name, sa.MetaData(), *columns, schema=schema))
+        for some in parts(wanted):
+            chosen = sa.select(t.c.path).where(t.c.catalog_id.in_(ids), t.c.path.in_(some))
+            found.update(row[0] for row in reader.run("named_by_borrowers", chosen))
+    return found
+
+
+def _sees_borrowers(reader: Reader) -> bool:
+    if reader.backend.name != "postgres":
+        return True
+    table = SharedTables.of(reader.meta.metadata.schema).shares
+    name = reader.connection.dialect.identifier_preparer.format_table(table)
+    query = f"SELECT has_column_privilege({literal(name)}, 'borrower_id', 'SELECT')"
+    return bool(rows_of(reader.connection, query)[0][0])
 
 
 _LOG = logging.getLogger("quacklake.catalog")

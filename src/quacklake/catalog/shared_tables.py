@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -76,6 +76,22 @@ class CatalogRow:
         id_, name, uid, folder, created_ms, dropped_ms, borrows = row
         folders = tuple(json.loads(borrows)) if borrows else ()
         return cls(id_, name, uid, folder, created_ms, dropped_ms, folders)
+
+
+def folder_path(root: str, folder: str) -> str:
+    """Return the data path of a catalog of a shared lake; a converted plain lake keeps its whole path."""
+    if folder.startswith("/") or "://" in folder:
+        return folder
+    return f"{root.rstrip('/')}/{folder}/"
+
+
+def differing(claims: Iterable[str | None], data_path: str) -> list[str | None]:
+    """Return the data paths that rows of the metadata claim and that are not the registered one."""
+    return [claim for claim in claims if claim is None or _plain(claim) != _plain(data_path)]
+
+
+def _plain(path: str) -> str:
+    return path.removeprefix("file://").rstrip("/")
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from pathlib import Path
 from quacklake import faults, telemetry
 from quacklake.catalog import Reader, file_names
 from quacklake.catalog.file_names import NamedFile, ScheduledFile, absolute_files, named_among
-from quacklake.catalog.shared_lake import lent_below
+from quacklake.catalog.shared_lake import lent_below, named_by_borrowers
 from quacklake.errors import ConfigError, PathError, QuacklakeError
 from quacklake.maintenance.reports import Skipped
 from quacklake.operations.context import LakeContext
@@ -204,14 +204,17 @@ def cleanup_old_files(work: Removal, before: dt.datetime | None, progress: Progr
                 work.stay((file.path, "another catalog or lake shares it") for file in due if file.id < lent)
                 due = [file for file in due if file.id >= lent]
                 found = _below_root(store, due, work)
+                shared = _shared(reader, store, found) if found else set()
                 taken = named(reader, store, found, absolute) if found else set()
             if not page:
                 break
             after = page[-1].id
             work.stay((path, "a table still has it") for path in sorted(taken))
-            failed = work.remove({path: 0 for path in found if path not in taken}, "maintenance.cleanup.removed")
+            work.stay((path, "another catalog or lake shares it") for path in sorted(shared - taken))
+            free = (path for path in found if path not in taken and path not in shared)
+            failed = work.remove(dict.fromkeys(free, 0), "maintenance.cleanup.removed")
             # Unschedule files that a table still has or that are elsewhere: other clients go by the schedule alone.
-            left = {id(file) for path in failed for file in found[path]}
+            left = {id(file) for path in {*failed, *(shared - taken)} for file in found[path]}
             done = [file for file in due if id(file) not in left]
             if done and not work.dry_run:
                 with catalog.commit() as writer:
@@ -221,6 +224,12 @@ def cleanup_old_files(work: Removal, before: dt.datetime | None, progress: Progr
                 faults.reach("maintenance.cleanup.unscheduled")
             progress("files", work.files, None)
     return work.report(None)
+
+
+def _shared(reader: Reader, store: Store, paths: Iterable[str]) -> set[str]:
+    """Return which files below the data root other catalogs share."""
+    places = {f"{store.root}{path}": path for path in paths}
+    return {places[place] for place in named_by_borrowers(reader, places)}
 
 
 def _below_root(store: Store, due: Sequence[ScheduledFile], work: Removal) -> dict[str, list[ScheduledFile]]:
@@ -281,7 +290,8 @@ def delete_orphaned_files(work: Removal, before: dt.datetime | None, progress: P
             if orphans:
                 with catalog.read() as reader:
                     next_file = _remember(reader, store, known, next_file)  # a commit since may name one of them
-                orphans = _unknown(orphans, known)
+                    shared = _shared(reader, store, [entry.path for entry in orphans])
+                orphans = [entry for entry in _unknown(orphans, known) if entry.path not in shared]
             work.remove({entry.path: entry.size for entry in orphans}, "maintenance.orphans.removed")
             progress("files", seen, None)
     return work.report(work.bytes)

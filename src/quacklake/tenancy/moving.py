@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quacklake import faults
-from quacklake.catalog import Catalog, CatalogRow, Writer, file_names, open_catalog, parse_url
+from quacklake.catalog import Catalog, CatalogRow, Writer, file_names, folder_path, open_catalog, parse_url
 from quacklake.catalog.file_names import NamedFile
 from quacklake.catalog.image import IMAGED, ImageReader, ImageWriter
 from quacklake.catalog.statements import parts
@@ -35,7 +35,7 @@ from quacklake.operations.stores import open_store
 from quacklake.progress import Progress, silent
 from quacklake.storage import Store
 from quacklake.storage.store_pairs import copy_file, overlap
-from quacklake.tenancy.opening import create_lake, folder_path, new_root, open_metadata
+from quacklake.tenancy.opening import create_lake, new_root, open_metadata
 from quacklake.tenancy.sharing import whole_folders
 from quacklake.tenancy.tenancy import Tenancy
 

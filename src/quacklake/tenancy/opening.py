@@ -8,7 +8,15 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from quacklake.catalog import Catalog, CatalogUrl, SharedFacts, no_such_catalog, open_catalog, parse_url
+from quacklake.catalog import (
+    Catalog,
+    CatalogUrl,
+    SharedFacts,
+    folder_path,
+    no_such_catalog,
+    open_catalog,
+    parse_url,
+)
 from quacklake.config import Config, resolve
 from quacklake.engines.duckdb import DuckDBEngine, FileWriter
 from quacklake.errors import ConfigError, NotFoundError, UnsupportedVersionError
@@ -163,13 +171,6 @@ def _whole(url: CatalogUrl, config: Config) -> Tenancy:
     from quacklake.tenancy.tenancy import Tenancy
 
     return Tenancy(open_metadata(url, config, read_only=False, whole=True))
-
-
-def folder_path(root: str, folder: str) -> str:
-    """Return the data path of a catalog of a shared lake; a converted plain lake keeps its whole path."""
-    if folder.startswith("/") or "://" in folder:
-        return folder
-    return f"{root.rstrip('/')}/{folder}/"
 
 
 def _create_catalog(

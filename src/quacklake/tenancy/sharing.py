@@ -18,8 +18,9 @@ from quacklake.catalog import scoped
 from quacklake.catalog.file_names import lake_data_paths
 from quacklake.catalog.registry import Registry
 from quacklake.catalog.shared_lake import Share
-from quacklake.catalog.shared_tables import CatalogRow
+from quacklake.catalog.shared_tables import CatalogRow, folder_path
 from quacklake.config import Config
+from quacklake.errors import ConfigError
 from quacklake.format.names import tenant_key
 from quacklake.format.options import EXPOSED
 from quacklake.operations.stores import open_store
@@ -164,10 +165,9 @@ _TABLES = ("data_file", "delete_file", "table", "schema")
 
 def data_paths(registry: Registry) -> list[str]:
     """Return the data paths of all catalogs that are not dropped, and of the other lakes of the database."""
-    t, catalog = registry.meta["metadata"], registry.meta.catalog
-    own = sa.select(t.c.value).join(catalog, catalog.c.catalog_id == t.c.catalog_id)
-    own = own.where(t.c.key == "data_path", t.c.scope.is_(None), catalog.c.dropped_ms.is_(None))
-    found = [row[0] for row in registry.run("catalog_data_paths", own)]
+    facts, t = registry.facts(), registry.meta.catalog
+    folders = registry.run("catalog_folders", sa.select(t.c.folder).where(t.c.dropped_ms.is_(None)))
+    found = [] if facts is None else [folder_path(facts.data_path, row[0]) for row in folders]
     schema = registry.meta.metadata.schema
     return [*found, *lake_data_paths(registry.connection, registry.backend, schema)]
 
@@ -215,7 +215,10 @@ class Occupancy:
         if key is not None:
             self._used.add(key)
         elif self._wanted:
-            store = open_store(path, self._config)
+            try:
+                store = open_store(path, self._config)
+            except ConfigError:
+                return  # no folder: another lake of the database says so, and can say anything
             if overlap(store, self._store):
                 self._taken.update(self._wanted.keys() - self._elsewhere)
             self._taken.update(each for each, mine in self._elsewhere.items() if overlap(store, mine))

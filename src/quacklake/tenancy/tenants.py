@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypedDict, TypeVar, Unpack
 
-from quacklake.catalog import CatalogRow, parse_url
+from quacklake.catalog import CatalogRow, folder_path, parse_url
 from quacklake.config import Config, resolve
 from quacklake.errors import ConfigError, InputError, StorageError, UnsupportedFeatureError
 from quacklake.format.names import check_name, check_tenant_name, former_name
@@ -24,7 +24,7 @@ from quacklake.progress import Progress, silent
 from quacklake.storage import Store
 from quacklake.storage.store_pairs import overlap
 from quacklake.tenancy.moving import Moving
-from quacklake.tenancy.opening import check_enabled, create_lake, folder_path, migrate_layout, open_lake, open_metadata
+from quacklake.tenancy.opening import check_enabled, create_lake, migrate_layout, open_lake, open_metadata
 from quacklake.tenancy.sharing import Occupancy, whole_folders
 from quacklake.tenancy.tenancy import Tenancy
 

@@ -43,6 +43,10 @@ class Repairs(Writer):
             case "remove_inlined_deletes", (table_id, file_id):
                 t = delete_table(table_id, self.meta)
                 self.run("repair_inlined_deletes", sa.delete(t).where(t.c.file_id == file_id))
+            case "data_path", (path,):
+                t = self.meta["metadata"]
+                self.run("repair_claims", sa.delete(t).where(t.c.key == "data_path", t.c.scope.is_(None)))
+                self.insert("metadata", "key value", [("data_path", path)])
             case "unschedule", (file_id,):
                 t = self.meta["files_scheduled_for_deletion"]
                 self.run("repair_schedule", sa.delete(t).where(t.c.data_file_id == file_id))

@@ -32,7 +32,9 @@ def verify(catalog: Catalog, store: Store, engine: DuckDBAudit | None, progress:
     try:
         with catalog.read() as reader:
             audit = RowAudit.of(reader)
-            known = Known(audit.snapshots.latest(), audit.table_names(), catalog.encrypted)
+            known = Known(
+                audit.snapshots.latest(), audit.table_names(), catalog.encrypted, catalog.registered_data_path
+            )
             for number, check in enumerate(CHECKS):
                 progress("checking the catalog", number, len(CHECKS))
                 collector.take(check(audit, known))

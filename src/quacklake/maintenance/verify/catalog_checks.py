@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from quacklake.catalog.checks.audit import LIVING
 from quacklake.catalog.checks.audit_rows import RowAudit
+from quacklake.catalog.shared_tables import differing
 from quacklake.errors import CatalogError, ConfigError, QuacklakeError
 from quacklake.format.bounds import decode
 from quacklake.format.inline import data_table_name, delete_table_name
@@ -218,6 +219,9 @@ def options(audit: RowAudit, known: Known) -> Iterator[Finding]:
     facts = {row.key: row.value for row in rows if row.scope is None}
     if not facts.get("data_path"):
         yield finding("V053", "data_path")
+    claims = [row.value for row in rows if row.key == "data_path" and row.scope is None]
+    if known.data_path is not None and (len(claims) != 1 or differing(claims, known.data_path)):
+        yield finding("V054", f"not {known.data_path}", fix=Fix("data_path", (known.data_path,)))
     if facts.get("encrypted", "false") not in ("true", "false"):
         yield finding("V053", "encrypted is neither true nor false")
     for row in rows:

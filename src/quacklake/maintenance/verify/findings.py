@@ -79,6 +79,7 @@ _RULES = (
     Rule("V051", "an option with an invalid value", "warning", "set it again"),
     Rule("V052", "an option of an object that never existed", "warning", "it has no effect"),
     Rule("V053", "a property of the lake that is missing or invalid"),
+    Rule("V054", "a data path that is not the catalog's in the shared lake", hint=_REPAIR, repairable=True),
     Rule("V060", "a path that leads out of its folder"),
     Rule("V061", "one file in several rows"),
     Rule("V062", "a file in use that is scheduled for deletion", hint=_REPAIR, repairable=True),
@@ -191,6 +192,8 @@ class Known:
     latest: Snapshot
     tables: dict[int, str]
     encrypted: bool
+    #: The data path that the registry of a shared lake gives the catalog.
+    data_path: str | None = None
     snapshots: array[int] = field(default_factory=lambda: array("q"))
     #: The highest values that the counters of catalog ids and file ids have ever had.
     counted: tuple[int, int] = (0, 0)
