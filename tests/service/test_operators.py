@@ -12,6 +12,7 @@ import pytest
 
 import quacklake
 from quacklake.lake.tenants import Tenants
+from quacklake.pipelines.definitions import Definitions
 from quacklake.service.access_gate import AccessGate
 from quacklake.service.app import create_app
 from quacklake.service.operators import Operator
@@ -162,3 +163,31 @@ def test_a_token_shows_in_no_answer_or_description(operator: httpx.Client) -> No
     texts = [operator.get(path).text for path in ("/api/v1/tenants", "/api/v1/tenants/acme", "/api/v1/openapi.json")]
     assert not any(token in text or TOKEN in text for text in texts)
     assert "list_tenants" in json.dumps(json.loads(texts[-1]))
+
+
+def test_a_pipeline_of_a_tenant_never_runs_with_the_rights_of_the_service(
+    operator: httpx.Client, url: str, tenants: Tenants, tmp_path: Path
+) -> None:
+    token = made(operator, "acme")
+    tenants.create("beta")
+    with tenants.open("beta", data_inlining_row_limit=0) as lake:
+        lake.create_table("secrets", [{"x": "of beta"}])
+    with tenants.open("acme") as lake:
+        lake.create_table("t", [{"x": "mine"}])
+        Definitions(lake).apply(
+            {
+                "pipeline": "thief",
+                "source": {"type": "lake", "table": "t"},
+                "query": f"SELECT b.x FROM source, read_parquet('{tmp_path}/data/beta/**/*.parquet') b",
+                "sinks": [{"name": "loot", "type": "lake", "table": "loot"}],
+            }
+        )
+    with client(url, token) as own:
+        for path in ("start", "dead-letters/replay"):
+            answer = own.post(f"/api/v1/pipelines/thief/{path}?lake=acme", json={} if "replay" in path else None)
+            assert (answer.status_code, answer.json()["code"]) == (403, "not_permitted"), answer.text
+        described = own.get("/api/v1/pipelines/thief?lake=acme").json()
+        assert (described["name"], described["lag"], described["run"]) == ("thief", None, None)
+        assert [each["name"] for each in own.get("/api/v1/pipelines?lake=acme").json()["pipelines"]] == ["thief"]
+    with tenants.open("acme") as lake:
+        assert lake.tables() == ["main.t"]

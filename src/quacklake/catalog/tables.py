@@ -22,6 +22,7 @@ from quacklake.catalog import scoped
 from quacklake.catalog.indexes import COVERED, INDEXES
 from quacklake.catalog.late_tables import LateTables
 from quacklake.catalog.name_keys import name_indexes
+from quacklake.errors import CatalogError
 from quacklake.format.snapshots import format_time, parse_time
 
 VERSION = "1.0"
@@ -201,6 +202,28 @@ class Instant(TypeDecorator[dt.datetime]):
         if isinstance(value, str):
             return parse_time(value)
         return value.astimezone(dt.UTC) if isinstance(value, dt.datetime) else None
+
+
+class ClaimedInstant(Instant):
+    """A point in time for those who look at many catalogs; None where a catalog has written none that can be read."""
+
+    cache_ok = True
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> dt.datetime | None:
+        try:
+            return super().process_result_value(value, dialect)
+        except (CatalogError, OverflowError):
+            return None
+
+
+_EARLIEST, _LATEST = dt.datetime(1900, 1, 1, tzinfo=dt.UTC), dt.datetime(9000, 1, 1, tzinfo=dt.UTC)
+
+
+def claimed_time(time: sa.ColumnElement[Any], database: str, name: str) -> sa.ColumnElement[Any]:
+    """Like ``readable_time``, but NULL for a time that cannot be read, such as one of PostgreSQL beyond all years."""
+    if database == "postgres":
+        time = sa.case((time.between(_EARLIEST, _LATEST), time))
+    return sa.type_coerce(readable_time(time, database, name), ClaimedInstant()).label(name)
 
 
 KINDS: Mapping[str, type[sa.types.TypeEngine[Any]]] = {

@@ -79,6 +79,11 @@ class AccessGate:
         gate._web = web
         return gate
 
+    @property
+    def serves_tenants(self) -> bool:
+        """True for the catalogs of a shared lake, none of which may do anything as the service itself."""
+        return self._name is None
+
     def enter(self, token: str | None, lake: str | None = None) -> Identity:
         """Return the identity of a token; see ``Gate.enter``."""
         if token is None:

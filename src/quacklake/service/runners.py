@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from quacklake.config import redact
-from quacklake.errors import InputError, LeaseHeldError, QuacklakeError, UnsupportedFeatureError
+from quacklake.errors import InputError, LeaseHeldError, NotPermittedError, QuacklakeError, UnsupportedFeatureError
 from quacklake.service.problems import TooBusyError
 
 if TYPE_CHECKING:
@@ -83,8 +83,10 @@ def _error(error: BaseException | None) -> dict[str, Any] | None:
 class Runners:
     """The pipelines of this process, by lake and name. Safe to share between threads."""
 
-    def __init__(self, most: int, told: Callable[[Lake, str, dict[str, Any]], None]) -> None:
+    def __init__(self, most: int, told: Callable[[Lake, str, dict[str, Any]], None], *, tenants: bool = False) -> None:
+        """Run up to ``most`` pipelines; none in a service of ``tenants``, who would use its rights."""
         self._most = most
+        self.runs_none = tenants
         self._told = told
         self._lock = threading.Lock()
         self._running: dict[_Key, _Runner] = {}
@@ -100,6 +102,7 @@ class Runners:
 
         definitions = Definitions(lake)
         pipeline = definitions.pipeline(name)
+        self.check_allowed(pipeline.name)
         if pipeline.engine == "spark":
             raise UnsupportedFeatureError(
                 f"the pipeline {pipeline.name} needs Spark, which the service does not start",
@@ -123,6 +126,14 @@ class Runners:
 
             pipeline.start(restart=restart, accept=accept, on_batch=on_batch)
         return pipeline
+
+    def check_allowed(self, name: str) -> None:
+        """Raise ``NotPermittedError`` where pipelines, which may name any source, sink and file, are not to run."""
+        if self.runs_none:
+            raise NotPermittedError(
+                f"the pipeline {name} would read and write with the rights of the service, which has many tenants",
+                hint=f"`quacklake pipeline start {name}` runs it in a process with the rights of the tenant",
+            )
 
     def stop(self, lake: Lake, name: str) -> Pipeline:
         """Ask whoever runs a pipeline to stop after its batch: this process at once, another when it looks."""
@@ -203,7 +214,8 @@ def described(lake: Lake, name: str, runners: Runners) -> dict[str, Any]:
     pipeline = definitions.pipeline(name)
     made, runner = pipeline.definition, runners.find(lake, pipeline.name)
     checkpoints = pipeline.status()
-    last, lag, letters = checkpoints[-1] if checkpoints else None, pipeline.lag(), DeadLetters(lake, made)
+    lag = None if runners.runs_none else pipeline.lag()  # it asks the source
+    last, letters = checkpoints[-1] if checkpoints else None, DeadLetters(lake, made)
     return {
         **_facts(pipeline),
         "state": definitions.state(pipeline.name),
@@ -302,10 +314,12 @@ def body_facts(data: bytes, size: int) -> dict[str, Any]:
         return {"base64": base64.b64encode(shown).decode(), "size": size, "cut": cut}
 
 
-def replayed(lake: Lake, name: str, rows: Sequence[int]) -> dict[str, Any]:
+def replayed(lake: Lake, name: str, rows: Sequence[int], runners: Runners) -> dict[str, Any]:
     """Publish dead letters of a pipeline again, and return how many."""
     from quacklake.pipelines.dead_letters import DeadLetters
     from quacklake.pipelines.definitions import Definitions
 
-    found = DeadLetters(lake, Definitions(lake).pipeline(name).definition)
+    pipeline = Definitions(lake).pipeline(name)
+    runners.check_allowed(pipeline.name)
+    found = DeadLetters(lake, pipeline.definition)
     return {"replayed": found.replay(rows), "count": found.count()}

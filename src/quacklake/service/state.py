@@ -51,7 +51,8 @@ class Service:
         self.appends = commits or GroupCommits(settings)
         self.events = Events(self)
         self.jobs = Jobs(settings.max_jobs, self.events.told, settings.job_lease_seconds, settings.poll_seconds)
-        self.runners = Runners(settings.max_pipelines, self.events.told_batch)
+        tenants = bool(getattr(gate, "serves_tenants", False))
+        self.runners = Runners(settings.max_pipelines, self.events.told_batch, tenants=tenants)
         self.executor = ThreadPoolExecutor(settings.max_statements + _MORE_THREADS, thread_name_prefix="quacklake-http")
         self._turns = asyncio.Semaphore(settings.max_statements)
         self._waiting = 0

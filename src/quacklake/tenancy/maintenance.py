@@ -22,7 +22,7 @@ import sqlalchemy as sa
 from quacklake import telemetry
 from quacklake.catalog.registry import Registry
 from quacklake.catalog.statements import ROWS
-from quacklake.catalog.tables import Instant, readable_time
+from quacklake.catalog.tables import ClaimedInstant, claimed_time
 from quacklake.config import Config, parse_duration
 from quacklake.errors import ConfigError, InputError, InternalError, LeaseHeldError, NotFoundError, QuacklakeError
 from quacklake.format.objects import MATERIALIZED_VIEW
@@ -358,7 +358,7 @@ def _select_needs(registry: Registry, after: int, limit: int, counted: Threshold
     page = living.where(catalog.c.catalog_id > after).order_by(catalog.c.catalog_id).limit(limit).cte("page")
 
     def first(time: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
-        return readable_time(sa.func.min(time), registry.backend.name, "since").label("since")
+        return claimed_time(sa.func.min(time), registry.backend.name, "since")
 
     def of_page(table: sa.Table, *columns: Any, joined: Sequence[Any] = (), outer: Sequence[Any] = ()) -> Any:
         source: Any = page.join(table, table.c.catalog_id == page.c.catalog_id)
@@ -380,7 +380,7 @@ def _select_needs(registry: Registry, after: int, limit: int, counted: Threshold
     inlined = of_page(rows, count, first(s.c.snapshot_time), joined=[(t, alive)], outer=[(s, came)])
     inlined = inlined.group_by(rows.c.catalog_id, rows.c.table_id).subquery()
     # Compare times in the form that the database stores, which may be text.
-    oldest = sa.type_coerce(sa.func.min(inlined.c.since), Instant()).label("since")
+    oldest = sa.type_coerce(sa.func.min(inlined.c.since), ClaimedInstant()).label("since")
     tag = meta["tag"]
     manual = '%"kind": "manual"%'
     scheduled = (tag.c.key == MATERIALIZED_VIEW, tag.c.end_snapshot.is_(None), tag.c.value.not_like(manual))

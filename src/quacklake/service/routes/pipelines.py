@@ -55,7 +55,7 @@ async def start_pipeline(
     """Run a pipeline in this process until it is stopped. This needs the role admin.
 
     One that runs already, here or elsewhere, is a conflict. One that needs Spark is refused: `quacklake pipeline start`
-    runs it in a process of its own.
+    runs it in a process of its own. A service of all tenants refuses each.
     """
     service = service_of(request)
     identity = await service.enter(request, Role.ADMIN)
@@ -110,4 +110,4 @@ async def replay_dead_letters(
     """
     service = service_of(request)
     identity = await service.enter(request, Role.ADMIN)
-    return await service.run(runners.replayed, whole_lake(identity), name, body.rows)
+    return await service.run(runners.replayed, whole_lake(identity), name, body.rows, service.runners)
