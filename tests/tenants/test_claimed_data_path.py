@@ -203,3 +203,17 @@ def test_files_that_a_fork_shares_stay_whatever_ids_the_lender_gives_them(tmp_pa
                 lake.cleanup_old_files(cleanup_all=True).files + lake.delete_orphaned_files(cleanup_all=True).files
             )
             assert removed == 2
+
+
+def test_an_encrypted_lake_writes_no_plain_file_whatever_a_catalog_says(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/shared.db"
+    with quacklake.tenants(url, tmp_path / "data", encrypted=True) as tenants:
+        tenants.create("amber")
+        engine, run = sender(url)
+        run("UPDATE ducklake_metadata SET value = 'false' WHERE key = 'encrypted'", {})
+        engine.dispose()
+        with tenants.open("amber", data_inlining_row_limit=0) as lake:
+            lake.create_table("t", ROWS)
+            assert lake.table("t").count() == len(ROWS)
+    (file,) = (tmp_path / "data/amber").rglob("*.parquet")
+    assert file.read_bytes()[:4] == b"PARE", "the footer is encrypted"

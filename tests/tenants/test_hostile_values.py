@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -78,16 +79,30 @@ def test_every_column_that_a_tenant_can_write_is_listed_with_its_use(
             assert writable(role, other) == set()
 
 
-@pytest.mark.parametrize("case", seeds.some(LOOSE, 5, "hostile values on SQLite"), ids=str)
+#: What ended the work on all catalogs, or on this one with an error that is none of ours.
+FOUND_LOOSE = [case for case in LOOSE if (case.column, case.value) in {("snapshot_time", "x"), ("schedule_start", "x")}]
+FOUND_STRICT = [
+    case
+    for case in STRICT
+    if (case.column, case.value) in {("snapshot_time", "infinity"), ("snapshot_time", "9999-12-31 23:59:59.999999+00")}
+]
+
+
+def named(case: Case) -> str:
+    """Return the name of a test: values may be long."""
+    return f"{case.table}.{case.column}-{hashlib.sha256(str(case).encode()).hexdigest()[:8]}"
+
+
+@pytest.mark.parametrize("case", seeds.some(LOOSE, 5, "hostile values on SQLite", always=FOUND_LOOSE), ids=named)
 def test_what_a_tenant_writes_on_sqlite_reaches_nobody_else(sqlite: Scene, case: Case) -> None:
     check(sqlite, case)
 
 
-@pytest.mark.parametrize("case", seeds.some(STRICT, 4, "hostile values by a role"), ids=str)
+@pytest.mark.parametrize("case", seeds.some(STRICT, 4, "hostile values by a role", always=FOUND_STRICT), ids=named)
 def test_what_a_role_writes_reaches_nobody_else(granted: Scene, case: Case) -> None:
     check(granted, case)
 
 
-@pytest.mark.parametrize("case", seeds.some(SHOWN, 2, "hostile values through an exposure"), ids=str)
+@pytest.mark.parametrize("case", seeds.some(SHOWN, 2, "hostile values through an exposure"), ids=named)
 def test_what_is_written_through_an_exposed_catalog_reaches_nobody_else(exposed: Scene, case: Case) -> None:
     check(exposed, case)

@@ -20,6 +20,7 @@ from quacklake.catalog import Catalog, Writer, access_tables
 from quacklake.config import parse_duration
 from quacklake.errors import InputError, MissingExtraError, NotFoundError, UnauthenticatedError
 from quacklake.format.access import ENABLED, Principal, TokenRow, check_access_name
+from quacklake.operations.context import boundary
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -75,6 +76,7 @@ def _hasher() -> PasswordHasher:
     return PasswordHasher(time_cost=2, memory_cost=19_456, parallelism=1)
 
 
+@boundary
 class Tokens:
     """The tokens of the users of a lake. Safe to share between threads."""
 

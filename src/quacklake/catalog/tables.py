@@ -201,7 +201,10 @@ class Instant(TypeDecorator[dt.datetime]):
             return None
         if isinstance(value, str):
             return parse_time(value)
-        return value.astimezone(dt.UTC) if isinstance(value, dt.datetime) else None
+        try:
+            return value.astimezone(dt.UTC) if isinstance(value, dt.datetime) else None
+        except OverflowError:
+            raise CatalogError(f"the time {value} is beyond all years") from None
 
 
 class ClaimedInstant(Instant):
@@ -212,7 +215,7 @@ class ClaimedInstant(Instant):
     def process_result_value(self, value: Any, dialect: Dialect) -> dt.datetime | None:
         try:
             return super().process_result_value(value, dialect)
-        except (CatalogError, OverflowError):
+        except CatalogError:
             return None
 
 

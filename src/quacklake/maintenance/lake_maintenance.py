@@ -22,7 +22,7 @@ from quacklake.maintenance.reports import CompactionReport, Skipped
 from quacklake.maintenance.scheduler import DELETE_AFTER, Maintainer, MaintenanceReport
 from quacklake.maintenance.table_maintenance import TableMaintenance, check_sizes, check_threshold
 from quacklake.maintenance.verify import Finding, RepairReport, VerifyReport, repair, verify
-from quacklake.operations.context import LakeContext
+from quacklake.operations.context import LakeContext, boundary
 from quacklake.operations.handles import Handle
 from quacklake.operations.reference import TableRef
 from quacklake.operations.stores import open_backups
@@ -41,6 +41,7 @@ class CheckpointReport:
     reports: dict[str, Any]
 
 
+@boundary
 class LakeMaintenance:
     """Maintains a lake, except tables with ``auto_compact`` false. ``table`` makes the compactor of another engine."""
 

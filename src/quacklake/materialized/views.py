@@ -20,6 +20,7 @@ from quacklake.materialized.past import stood_at
 from quacklake.materialized.query import Analysis
 from quacklake.materialized.survey import StaleError, survey
 from quacklake.materialized.verify import Verification, verify_view
+from quacklake.operations.context import boundary
 from quacklake.operations.handles import LakeHandle
 from quacklake.operations.reference import TableRef
 from quacklake.transaction import Transaction
@@ -40,6 +41,7 @@ _LISTED = pa.schema(
 )
 
 
+@boundary
 class MaterializedViews:
     """The materialized views of a lake: ``lake.materialized_views``."""
 

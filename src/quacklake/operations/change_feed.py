@@ -13,6 +13,7 @@ from quacklake.catalog import Reader, own_tables
 from quacklake.engines.duckdb import RunningScan
 from quacklake.errors import InputError, NotFoundError
 from quacklake.format.snapshots import Snapshot, is_tag
+from quacklake.operations.context import boundary
 from quacklake.operations.table_scan import Frame
 from quacklake.operations.times import instant
 from quacklake.scan.feed import FeedPlan, plan_feed
@@ -22,6 +23,7 @@ Bound: TypeAlias = "int | dt.datetime | str"
 
 
 @dataclass(frozen=True, repr=False)
+@boundary
 class ChangeScan(Frame):
     """The row changes of a table from one snapshot to another, both included.
 

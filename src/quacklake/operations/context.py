@@ -100,6 +100,11 @@ def ours_for(error: Exception) -> QuacklakeError | None:
         return InputError("a text holds a character that UTF-8 cannot encode", hint="replace lone surrogates")
     if isinstance(error, TypeError | AttributeError | ValueError) and _is_ours(error.__traceback__):
         return InputError(f"an argument has the wrong type or value: {first}")
+    if isinstance(error, ArithmeticError | AssertionError | LookupError) and _is_ours(error.__traceback__):
+        return CatalogError(
+            f"the catalog or a file holds what cannot be understood: {type(error).__name__}: {first}",
+            hint="lake.verify() tells whether they are damaged",
+        )
     return None
 
 

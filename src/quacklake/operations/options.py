@@ -28,7 +28,7 @@ from quacklake.format.snapshots import (
     renames,
     render_changes,
 )
-from quacklake.operations.context import LakeContext
+from quacklake.operations.context import LakeContext, boundary
 from quacklake.operations.handles import Handle
 from quacklake.operations.reference import TableRef
 from quacklake.operations.times import check_version, span
@@ -56,6 +56,7 @@ class _Group:
             yield writer
 
 
+@boundary
 class LakeOptions(_Group):
     """The options of a lake, of its schemas and of its tables."""
 
@@ -140,6 +141,7 @@ _LISTED = pa.schema(
 )
 
 
+@boundary
 class StreamPositions(_Group):
     """Manages the positions of the streams that write into a lake, in any engine."""
 
@@ -187,6 +189,7 @@ class StreamPositions(_Group):
             own_tables.remove_stream(writer, name)
 
 
+@boundary
 class LakeHistory(_Group):
     """Manages snapshot tags, and tables that keep their history longer than the lake."""
 

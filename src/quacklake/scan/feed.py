@@ -170,8 +170,12 @@ def _changes(reader: Reader, table_id: int, since: int, until: int) -> tuple[tup
     made = reader.snapshots.changes_between(first, until)
     if len(made) != until - first + 1:
         reader.snapshots.check_there()
-        missing = next(id_ for id_ in range(first, until + 1) if id_ not in made)
-        oldest = max(id_ for id_ in range(missing, until + 1) if id_ not in made) + 1
+        # in as many steps as there are snapshots, however large their numbers are
+        missing, oldest = first, until + 1
+        while missing in made:
+            missing += 1
+        while oldest - 1 in made:
+            oldest -= 1
         raise SnapshotExpiredError(
             f"the changes since snapshot {since} cannot be read: snapshot {missing} has expired",
             hint=f"read the whole table at snapshot {oldest}, then its changes since {oldest + 1}"

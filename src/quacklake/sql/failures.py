@@ -12,6 +12,7 @@ import pyarrow as pa
 from quacklake.config import redact_statement
 from quacklake.engines.duckdb.connections import message_of, translate
 from quacklake.errors import CancelledError, MemoryLimitError, NotPermittedError, SqlError, StorageError
+from quacklake.operations.context import ours_for
 from quacklake.sql.attached import PREFIX
 from quacklake.sql.words import caret, without_literals
 
@@ -48,6 +49,8 @@ def translated(roots: Sequence[str] = (), *, safe: bool = False) -> Iterator[Non
             text = str(error).strip()
             raise _outage(text) or StorageError(text) from error
         raise translate(error, "run the statement") or error from error
+    except pa.ArrowException as error:
+        raise ours_for(error) or error from error
     except RecursionError as error:
         raise SqlError("the statement is nested too deeply", hint="use fewer levels of subqueries") from error
     except RuntimeError as error:
@@ -68,6 +71,11 @@ def translated(roots: Sequence[str] = (), *, safe: bool = False) -> Iterator[Non
             raise _out_of_memory() from error
         # not an outage: Arrow's message when DuckDB has no Arrow type for a column
         raise _outage(str(error)) or SqlError(str(error)) from error
+    except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError, AssertionError) as error:
+        ours = ours_for(error)
+        if ours is None:
+            raise
+        raise ours from error
 
 
 def _outage(text: str) -> StorageError | None:

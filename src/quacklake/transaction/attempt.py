@@ -15,7 +15,7 @@ from quacklake.catalog.reading.health import live_bytes, usage
 from quacklake.catalog.statements import InlinedTable
 from quacklake.catalog.writing.files import read_totals, write_totals
 from quacklake.catalog.writing.writer import end_named
-from quacklake.errors import StreamBatchDoneError, TenantBusyError, TenantLimitError
+from quacklake.errors import CatalogError, StreamBatchDoneError, TenantBusyError, TenantLimitError
 from quacklake.format.evolution import difference
 from quacklake.format.mappings import NameMapping
 from quacklake.format.objects import Checkpoint, DataFile, DeleteFile, StreamMark, TableInfo, marked
@@ -477,4 +477,12 @@ def _merged(change: TableChange, before: Totals | None) -> dict[int, TableColumn
 def _now(latest: Snapshot) -> dt.datetime:
     """Return the time of the new snapshot: now, but never before its predecessor, so that time travel is monotonic."""
     now = dt.datetime.now(dt.UTC)
-    return now if latest.time is None or now > latest.time else latest.time + dt.timedelta(microseconds=1)
+    if latest.time is None or now > latest.time:
+        return now
+    try:
+        return latest.time + dt.timedelta(microseconds=1)
+    except OverflowError:
+        raise CatalogError(
+            f"the snapshot {latest.id} has the time {latest.time}, and none can come after it",
+            hint="restore the lake from a backup",
+        ) from None

@@ -233,7 +233,7 @@ def test_states_group_the_snapshots_that_saw_no_change(snapshots: list[int], poi
 def test_deletes_are_those_of_the_snapshot() -> None:
     file = DataFile(1, "f", 10, 1, begin=2, partial_max=6)
     deletes = [DeleteFile(7, "d", "parquet", begin=3, end=8, partial_max=5), DeleteFile(9, "e", "parquet", begin=8)]
-    chunk = Chunk((file,), {1: deletes}, {1: [(4, 7), (2, 9)]})
+    chunk = Chunk((file,), {1: deletes}, {1: [(4, 7), (2, 9)]}, range(2, 10))
     seen = {snapshot: chunk.deleted(snapshot).get(1) for snapshot in range(2, 10)}
     assert {s: (d and d.file and d.file.id, d and d.until, d and d.positions, d and d.rows_until) for s, d in seen.items()} == {
         2: (None, None, (), 2), 3: (7, 3, (), 3), 4: (7, 4, (), 4), 5: (7, None, (), 5), 6: (7, None, (), None),

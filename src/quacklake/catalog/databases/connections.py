@@ -165,6 +165,8 @@ class Connections:
         # the last is what the driver raises where it is used without SQLAlchemy
         except (sa.exc.SQLAlchemyError, TimeoutError, self._driver_error) as error:
             raise self._error(error, doing) from error
+        except OverflowError as error:  # the driver's own, which SQLAlchemy passes on
+            raise CatalogError(f"the catalog at {self.url.shown} cannot hold a number: {error}") from error
 
     def _error(self, error: BaseException, doing: str) -> QuacklakeError:
         shown = self.url.shown

@@ -7,7 +7,7 @@ a chunk, so a commit makes one or two new manifests, however many files there ar
 from __future__ import annotations
 
 import zlib
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -81,8 +81,8 @@ class Chunk:
     deletes: Mapping[int, Sequence[DeleteFile]] = field(default_factory=dict)
     inlined: Mapping[int, Sequence[tuple[int, int]]] = field(default_factory=dict)
     """Of a data file: deleted positions in the catalog, and since when."""
-    since: int = 0
-    """The oldest snapshot that anybody asks about."""
+    served: Sequence[int] = ()
+    """The snapshots that anybody asks about, in order."""
 
     @cached_property
     def points(self) -> tuple[int, ...]:
@@ -97,14 +97,18 @@ class Chunk:
         for file in self.files:
             deletes, inlined = self.deletes.get(file.id, ()), self.inlined.get(file.id, ())
             if file.partial_max is not None:
-                found.update((file.begin, *range(max(file.begin, self.since), file.partial_max + 1)))
+                found.update((file.begin, *self._served(file.begin, file.partial_max)))
             for each in deletes:
-                found.update((each.begin, *range(max(each.begin, self.since), (each.partial_max or 0) + 1)))
+                found.update((each.begin, *self._served(each.begin, each.partial_max or 0)))
                 found.update(() if each.end is None else (each.end,))
             found.update(begin for _, begin in inlined)
             if (deletes or inlined or file.partial_max is not None) and file.end is not None:
                 found.add(file.end)
         return tuple(sorted(found))
+
+    def _served(self, first: int, last: int) -> Sequence[int]:
+        """Return the served snapshots between two, which may be any numbers."""
+        return self.served[bisect_left(self.served, first) : bisect_right(self.served, last)]
 
     def live(self, snapshot: int) -> list[DataFile]:
         """Return the files that a snapshot sees."""
@@ -131,7 +135,7 @@ def chunks(
     files: Sequence[DataFile],
     deletes: Mapping[int, Sequence[DeleteFile]],
     inlined: Mapping[int, Sequence[tuple[int, int]]],
-    since: int = 0,
+    served: Sequence[int] = (),
     size: int = _CHUNK,
 ) -> Iterator[Chunk]:
     """Yield the chunks of files in the order of their ids; each ends with a file whose id says so.
@@ -142,24 +146,24 @@ def chunks(
     for file in sorted(files, key=lambda file: file.id):
         part.append(file)
         if zlib.crc32(str(file.id).encode()) % size == 0 or len(part) >= 8 * size:
-            yield _chunk(part, deletes, inlined, since)
+            yield _chunk(part, deletes, inlined, served)
             part = []
     if part:
-        yield _chunk(part, deletes, inlined, since)
+        yield _chunk(part, deletes, inlined, served)
 
 
 def _chunk(
     files: Sequence[DataFile],
     deletes: Mapping[int, Sequence[DeleteFile]],
     inlined: Mapping[int, Sequence[tuple[int, int]]],
-    since: int,
+    served: Sequence[int],
 ) -> Chunk:
     ids = [file.id for file in files]
     return Chunk(
         tuple(files),
         {id_: deletes[id_] for id_ in ids if id_ in deletes},
         {id_: inlined[id_] for id_ in ids if id_ in inlined},
-        since,
+        served,
     )
 
 

@@ -81,7 +81,6 @@ def read_source(
         past = (*past, (snapshot.id, table.schema))
     scalars = {column.id for _, schema in past for column in schema.columns if not column.nested}
     mapped = sorted({file.mapping_id for file in files if file.mapping_id is not None})
-    since = listed[0][0]
     return Source(
         table=table,
         snapshots=listed,
@@ -93,7 +92,7 @@ def read_source(
                 files,
                 _delete_files(deletes, _paths(deletes, table, store)),
                 _inlined_deletes(lives.inlined_deletes()),
-                since,
+                [each[0] for each in listed],
             )
         ),
         statistics=lives.statistics(sorted(scalars)),
