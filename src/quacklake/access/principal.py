@@ -96,8 +96,7 @@ class PrincipalHandle(LakeHandle):
                     f"only administrators may do this: {field.name.replace('_', ' ')}", hint="ask an administrator"
                 )
         for table in changes.created_tables:
-            if not rules.on_schema(Privilege.CREATE, table.schema_id):
-                raise NotPermittedError(f'tables may not be created in the schema "{table.schema_name}"')
+            rules.check_create(table.schema_id, table.schema_name)
         created = {table.id for table in changes.created_tables}
         for change in changes.tables:
             if change.table.id not in created:

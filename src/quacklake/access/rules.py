@@ -212,6 +212,11 @@ class PrincipalRules:
 
     # -- changes -------------------------------------------------------------------------------------------------------
 
+    def check_create(self, schema_id: int, schema_name: str) -> None:
+        """Raise ``NotPermittedError`` unless tables may be created in a schema, whatever is in it."""
+        if not self.on_schema(Privilege.CREATE, schema_id):
+            raise NotPermittedError(f'tables may not be created in the schema "{schema_name}"')
+
     def check_change(self, table: TableInfo, whole: TableInfo) -> None:
         """Raise ``NotPermittedError`` unless rows of a table may be changed in some way."""
         if whole.id >= 0 and not self._changes(whole):

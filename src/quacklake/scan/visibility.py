@@ -80,5 +80,8 @@ class Rules(Protocol):
     def noted(self, table: TableInfo, columns: Sequence[str], snapshot_id: int) -> None:
         """Record that columns of a table are read."""
 
+    def check_create(self, schema_id: int, schema_name: str) -> None:
+        """Raise ``NotPermittedError`` unless tables may be created in a schema, whatever is in it."""
+
     def check_change(self, table: TableInfo, whole: TableInfo) -> None:
         """Raise ``NotPermittedError`` unless rows of a table may be changed in some way."""

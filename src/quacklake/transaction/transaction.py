@@ -177,6 +177,8 @@ class Transaction(Reading):
             check_name(column.name, "column")
         objects.check_columns(self.catalog, columns)
         owner = self.find_schema(schema)
+        if self.rules is not None:  # before anything tells of tables that are hidden
+            self.rules.check_create(owner.id, owner.name)
         if self.known_table(schema, name) is not None:
             raise AlreadyExistsError(f'the table "{owner.name}.{name}" exists already', hint="pass if_not_exists=True")
         self.objects.check_no_view(owner, name)
