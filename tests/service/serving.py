@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,42 @@ import httpx
 import sqlalchemy as sa
 
 import quacklake
+from quacklake.access import TenantUser
+from quacklake.errors import UnauthenticatedError
 from quacklake.lake import Lake
 from quacklake.service.app import create_app
 from quacklake.service.identity import Role, TokenGate
 from quacklake.service.serving import BackgroundService
 from quacklake.service.settings import ServiceSettings
+
+
+class OpenLakes:
+    """Lakes that are open, as a gate takes the catalogs of a shared one."""
+
+    def __init__(self, lakes: Mapping[str, Lake]) -> None:
+        self._lakes = lakes
+        self.tokens = self
+
+    def open(self, name: str) -> Lake:
+        return self._lakes[name]
+
+    def verify(self, token: str, catalog: str | None = None) -> TenantUser:
+        for number, (name, lake) in enumerate(self._lakes.items()):
+            if catalog in (None, name):
+                with suppress(UnauthenticatedError):
+                    return self._user(number, name, lake.access.tokens.verify(token))
+        raise UnauthenticatedError
+
+    def find_user(self, name: str, catalog: str | None = None) -> TenantUser:
+        for number, (each, lake) in enumerate(self._lakes.items()):
+            if catalog in (None, each) and lake.access.is_enabled(name):
+                return self._user(number, each, name)
+        raise UnauthenticatedError
+
+    def _user(self, number: int, name: str, user: str) -> TenantUser:
+        row = self._lakes[name].handle.context.catalog.tenant_row
+        return TenantUser(number if row is None else row.id, name, user)
+
 
 TOKENS = {"reader-token": Role.READER, "writer-token": Role.WRITER, "admin-token": Role.ADMIN}
 

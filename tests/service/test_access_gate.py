@@ -65,7 +65,8 @@ def test_a_token_of_one_tenant_opens_no_other(tmp_path: Path) -> None:
     for name in ("acme", "beta"):
         with quacklake.connect(url, data, catalog=name, create=True) as lake:
             tokens[name] = _filled(lake)["reader"]
-    gate = AccessGate.of_tenants(lambda name: quacklake.connect(url, catalog=name, create=False))
+    shared = quacklake.tenants(url)
+    gate = AccessGate.of_tenants(shared)
     assert gate.enter(tokens["acme"], "acme").lake.catalog == "acme"
     for token, name in (
         (tokens["acme"], "beta"),
@@ -76,6 +77,7 @@ def test_a_token_of_one_tenant_opens_no_other(tmp_path: Path) -> None:
         with pytest.raises(UnauthenticatedError):
             gate.enter(token, name)
     gate.close()
+    shared.close()
 
 
 def test_a_gate_has_few_tenants_open_and_closes_those_that_nobody_enters(tmp_path: Path) -> None:
@@ -85,17 +87,16 @@ def test_a_gate_has_few_tenants_open_and_closes_those_that_nobody_enters(tmp_pat
         with quacklake.connect(url, data, catalog=name, create=True) as lake:
             tokens[name] = _filled(lake)["reader"]
 
-    def opened(name: str) -> quacklake.Lake:
-        return quacklake.connect(url, catalog=name, create=False)
-
-    busy = AccessGate.of_tenants(opened, most=2)
+    shared = quacklake.tenants(url)
+    busy = AccessGate.of_tenants(shared, most=2)
     for name in ("acme", "beta"):
         busy.enter(tokens[name], name)
     with pytest.raises(LimitError):
         busy.enter(tokens["coda"], "coda")
     assert busy.enter(tokens["acme"], "acme").lake.catalog == "acme"
     busy.close()
-    calm = AccessGate.of_tenants(opened, most=2, idle_seconds=0)
+    calm = AccessGate.of_tenants(shared, most=2, idle_seconds=0)
     for name in ("acme", "beta", "coda", "acme"):
         assert calm.enter(tokens[name], name).lake.catalog == name
     calm.close()
+    shared.close()

@@ -19,7 +19,7 @@ from quacklake.service.serving import BackgroundService
 from quacklake.service.settings import ServiceSettings
 from services.browser import Browser
 from tests.service.pages import Page, clean, picture
-from tests.service.serving import client
+from tests.service.serving import OpenLakes, client
 
 HOSTILE = '"><img src=x onerror=alert(1)>'
 PAGES = ("access", "audit", "maintenance", "backups")
@@ -402,7 +402,7 @@ def test_two_tenants_in_two_tabs_never_see_each_other(browser: Browser, tmp_path
         lakes[name].access.create_user(f"{name}_admin", ["admin"])
     tokens = {name: lake.access.tokens.create(f"{name}_admin") for name, lake in lakes.items()}
     settings = ServiceSettings(port=0, prefix="/deep/lake", poll_seconds=0.05)
-    app = create_app(AccessGate.of_tenants(lambda name: lakes[name]), settings)
+    app = create_app(AccessGate.of_tenants(OpenLakes(lakes)), settings)
     with BackgroundService(app, settings) as address:
         first = browser.new_tab()
         second = browser.new_tab()

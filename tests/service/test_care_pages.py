@@ -20,7 +20,7 @@ from quacklake.service.serving import BackgroundService
 from quacklake.service.settings import ServiceSettings
 from services.browser import Browser
 from tests.service.pages import Page, clean, picture
-from tests.service.serving import Served, client, is_problem, sample_lake, served
+from tests.service.serving import OpenLakes, Served, client, is_problem, sample_lake, served
 
 
 @pytest.fixture(scope="module")
@@ -213,7 +213,7 @@ def test_tenants_see_their_own_backups_only(tmp_path: Path) -> None:
         lakes[name].access.create_user("root", ["admin"])
     tokens = {name: lake.access.tokens.create("root") for name, lake in lakes.items()}
     settings = ServiceSettings(port=0, backups=str(tmp_path / "place"))
-    app = create_app(AccessGate.of_tenants(lambda name: lakes[name]), settings)
+    app = create_app(AccessGate.of_tenants(OpenLakes(lakes)), settings)
     with BackgroundService(app, settings) as address:
         http = {name: client(address, token) for name, token in tokens.items()}
         for name in lakes:

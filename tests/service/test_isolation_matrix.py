@@ -17,7 +17,6 @@ from pyarrow import flight
 
 import quacklake
 from quacklake import Lake
-from quacklake.errors import NotFoundError
 from quacklake.pipelines.ekko import TABLE
 from quacklake.service.access_gate import AccessGate
 from quacklake.service.app import create_app
@@ -29,7 +28,7 @@ from tests.access.secrets import MARKS, fill
 from tests.service.flight.calls import EVERY, WRITES, Calls
 from tests.service.flight.conftest import options
 from tests.service.isolation import ADMIN, HTTP, ICEBERG, PARTS, RESTRICTED, STRANGERS, TABLES, Entry
-from tests.service.serving import client
+from tests.service.serving import OpenLakes, client
 
 EVERYBODY = (*STRANGERS, "rea", "wil", "root", "ann")
 _TENANT = "xenon"
@@ -117,12 +116,7 @@ def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doors]:
     access.tokens.revoke(str(tokens["revoked"]))
     access.disable_user("off")
 
-    def opened(name: str) -> Lake:
-        if name not in lakes:
-            raise NotFoundError("there is no such catalog")
-        return lakes[name]
-
-    gate, settings, log = AccessGate.of_tenants(opened), ServiceSettings(port=0, poll_seconds=0.05), _Lines()
+    gate, settings, log = AccessGate.of_tenants(OpenLakes(lakes)), ServiceSettings(port=0, poll_seconds=0.05), _Lines()
     router = APIRouter(prefix="/iceberg")
     router.include_router(iceberg_router(gate))
     app = create_app(gate, settings, more=[router])

@@ -33,7 +33,7 @@ def tenants(tmp_path: Path) -> Iterator[Tenants]:
 
 @pytest.fixture
 def url(tenants: Tenants) -> Iterator[str]:
-    gate = AccessGate.of_tenants(tenants.open, known=lambda name: tenants.get(name).id)
+    gate = AccessGate.of_tenants(tenants)
     settings = ServiceSettings(port=0)
     with BackgroundService(create_app(gate, settings, operator=Operator(tenants, [TOKEN])), settings) as address:
         yield address

@@ -30,7 +30,7 @@ def tenants(tmp_path: Path) -> Iterator[Tenants]:
 
 @pytest.fixture
 def page(browser: Browser, tenants: Tenants) -> Iterator[Page]:
-    gate = AccessGate.of_tenants(tenants.open, known=lambda name: tenants.get(name).id)
+    gate = AccessGate.of_tenants(tenants)
     settings = ServiceSettings(port=0, prefix="/deep/lake")
     app = create_app(gate, settings, operator=Operator(tenants, [TOKEN]))
     with BackgroundService(app, settings) as address:

@@ -3,6 +3,6 @@
 from quacklake.access.lake_access import LakeAccess
 from quacklake.access.principal import PrincipalHandle
 from quacklake.access.rules import PrincipalRules
-from quacklake.access.tokens import Tokens
+from quacklake.access.tokens import TenantTokens, TenantUser, Tokens
 
-__all__ = ["LakeAccess", "PrincipalHandle", "PrincipalRules", "Tokens"]
+__all__ = ["LakeAccess", "PrincipalHandle", "PrincipalRules", "TenantTokens", "TenantUser", "Tokens"]

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from argon2 import PasswordHasher
 
+    from quacklake.tenancy.tenancy import Tenancy
+
 OWN = "qk_"
 """The first letters of the tokens of a lake."""
 _TOKEN = re.compile(rf"{OWN}([0-9a-f]{{16}})_([A-Za-z0-9_-]{{43}})")
@@ -117,21 +119,28 @@ class Tokens:
 
     def verify(self, token: str) -> str:
         """Return the name of the user that a token belongs to. Raises ``UnauthenticatedError``, and not why."""
-        found = _TOKEN.fullmatch(token) if len(token) < 200 else None
-        if found is None:
-            raise UnauthenticatedError
-        digest = hashlib.sha256(token.encode()).hexdigest()
+        id_, secret = _parts(token)
+        known = self.recall(token)
+        if known is not None:
+            return known
+        principal, left = self._checked(id_, secret)
+        self.remember(token, principal, left)
+        return principal
+
+    def recall(self, token: str) -> str | None:
+        """Return the name of the user of a token that was right a moment ago; None for any other."""
         with self._lock:
-            known = self._known.get(digest)
-        if known is not None and known.until > time.monotonic():
-            return known.principal
-        principal, left = self._checked(found[1], found[2])
+            known = self._known.get(_digest(token))
+        return known.principal if known is not None and known.until > time.monotonic() else None
+
+    def remember(self, token: str, principal: str, seconds: float) -> None:
+        """Remember a token that is right, for ``token_cache_ms`` and no longer than it is good."""
         with self._lock:
-            self._known[digest] = _Known(principal, time.monotonic() + min(left, self._seconds))
+            digest = _digest(token)
+            self._known[digest] = _Known(principal, time.monotonic() + min(seconds, self._seconds))
             self._known.move_to_end(digest)
             while len(self._known) > _MOST_KNOWN:
                 self._known.popitem(last=False)
-        return principal
 
     def _checked(self, id_: str, secret: str) -> tuple[str, float]:
         """Return the user of a token, and for how many seconds it is good."""
@@ -145,7 +154,61 @@ class Tokens:
         expired = row.expires_ms is not None and row.expires_ms <= now
         if expired or not users or users[0].state != ENABLED or not _matches(row.hash, secret):
             raise UnauthenticatedError
-        return row.principal, float("inf") if row.expires_ms is None else (row.expires_ms - now) / 1000
+        return row.principal, _left(row.expires_ms, now)
+
+
+@dataclass(frozen=True, slots=True)
+class TenantUser:
+    """A user of a catalog of a shared lake: the catalog's id and name, and the user's name there."""
+
+    catalog_id: int
+    catalog: str
+    """The name of the catalog as it is registered."""
+    name: str
+    seconds: float = float("inf")
+    """Seconds for which the token of the user is good."""
+
+
+class TenantTokens:
+    """The tokens and users of all catalogs of a shared lake, checked without opening any."""
+
+    def __init__(self, tenancy: Tenancy) -> None:
+        self._tenancy = tenancy
+
+    def verify(self, token: str, catalog: str | None = None) -> TenantUser:
+        """Return the user of a token, in the catalog of a name or in the first that has it.
+
+        Raises ``UnauthenticatedError``, and not why: an unknown catalog is like one that the token is not for.
+        """
+        id_, secret = _parts(token)
+        for row in self._tenancy.tokens(id_, catalog):
+            expired = row.expires_ms is not None and row.expires_ms <= row.now_ms
+            if not expired and row.state == ENABLED and _matches(row.hash, secret):
+                return TenantUser(row.catalog_id, row.catalog_name, row.user, _left(row.expires_ms, row.now_ms))
+        raise UnauthenticatedError
+
+    def find_user(self, name: str, catalog: str | None = None) -> TenantUser:
+        """Return an enabled user, of the catalog of a name or of the first that has it; raise as ``verify`` does."""
+        for row in self._tenancy.users(name, catalog):
+            if row.state == ENABLED:
+                return TenantUser(row.catalog_id, row.catalog_name, row.user)
+        raise UnauthenticatedError
+
+
+def _parts(token: str) -> tuple[str, str]:
+    """Return the id and the secret of a token. Raises ``UnauthenticatedError`` for a text that is none."""
+    found = _TOKEN.fullmatch(token) if len(token) < 200 else None
+    if found is None:
+        raise UnauthenticatedError
+    return found[1], found[2]
+
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _left(expires_ms: int | None, now_ms: int) -> float:
+    return float("inf") if expires_ms is None else (expires_ms - now_ms) / 1000
 
 
 def _matches(hashed: str, secret: str) -> bool:

@@ -7,7 +7,7 @@ from quacklake.catalog.reading.health import TableHealth
 from quacklake.catalog.reading.history import DroppedObject
 from quacklake.catalog.reading.inlined import DatedDeletes, InlinedRows
 from quacklake.catalog.reading.reader import Reader
-from quacklake.catalog.registry import no_such_catalog
+from quacklake.catalog.registry import TenantToken, no_such_catalog
 from quacklake.catalog.shared_tables import CatalogRow, SharedFacts, folder_path
 from quacklake.catalog.writing.files import TableTotals, Totals
 from quacklake.catalog.writing.writer import Writer
@@ -24,6 +24,7 @@ __all__ = [
     "SharedFacts",
     "TableHealth",
     "TableTotals",
+    "TenantToken",
     "Totals",
     "Writer",
     "folder_path",

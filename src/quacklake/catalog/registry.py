@@ -76,6 +76,19 @@ def shared_facts(connection: Connection, database: Database, metadata_schema: st
     return facts
 
 
+@dataclass(frozen=True, slots=True)
+class TenantToken:
+    """A token of a user of a catalog, as the database has them; ``now_ms`` is the time by its clock."""
+
+    catalog_id: int
+    catalog_name: str
+    user: str
+    state: str
+    hash: str
+    expires_ms: int | None
+    now_ms: int
+
+
 class Registry:
     """The catalogs of a shared lake, inside one transaction."""
 
@@ -164,6 +177,46 @@ class Registry:
         statement = self._select().where(t.c.catalog_key == tenant_key(name), t.c.dropped_ms.is_(None))
         row = self.run("catalog", statement).first()
         return None if row is None else CatalogRow.of(row)
+
+    def has_users(self) -> bool:
+        """Return whether the lake has the tables of users, which one of an older version may lack."""
+        names, schema = ("tokens", "principals"), self.meta.metadata.schema
+        return all(self.backend.has_table(self.connection, self._own(name).name, schema) for name in names)
+
+    def tokens(self, token_id: str, name: str | None) -> list[TenantToken]:
+        """Return the tokens with an id, of the catalog of a name or of every catalog, with their users."""
+        mine = self._of_catalog(name)
+        if mine is None:
+            return []
+        t, p, c = self._own("tokens"), self._own("principals"), self.meta.catalog
+        user = sa.and_(p.c.catalog_id == t.c.catalog_id, p.c.name == t.c.principal)
+        source = t.join(c, c.c.catalog_id == t.c.catalog_id).join(p, user)
+        columns = (c.c.catalog_id, c.c.catalog_name, p.c.name, p.c.state, t.c.hash, t.c.expires_ms)
+        statement = sa.select(*columns, self.backend.now_ms()).select_from(source)
+        rows = self.run("tenant_tokens", statement.where(t.c.token_id == token_id, *mine))
+        return [TenantToken(int(id_), *others) for id_, *others in rows]
+
+    def users(self, user: str, name: str | None) -> list[TenantToken]:
+        """Return the users with a name, of one catalog or of every, as tokens that have no hash and never end."""
+        mine = self._of_catalog(name)
+        if mine is None:
+            return []
+        p, c = self._own("principals"), self.meta.catalog
+        columns = (c.c.catalog_id, c.c.catalog_name, p.c.name, p.c.state)
+        source = p.join(c, c.c.catalog_id == p.c.catalog_id)
+        rows = self.run("tenant_users", sa.select(*columns).select_from(source).where(p.c.name == user, *mine))
+        return [TenantToken(int(id_), catalog, known, state, "", None, 0) for id_, catalog, known, state in rows]
+
+    def _of_catalog(self, name: str | None) -> list[sa.ColumnElement[bool]] | None:
+        """Return the conditions on the catalogs of a name, or on all; None for a text that is no name."""
+        if name is not None and not may_be_in_name(name):
+            return None
+        t = self.meta.catalog
+        there = t.c.dropped_ms.is_(None)
+        return [there] if name is None else [there, t.c.catalog_key == tenant_key(name)]
+
+    def _own(self, name: str) -> sa.Table:
+        return self.meta.definitions[f"quacklake_{name}"]
 
     def need(self, name: str) -> CatalogRow:
         """Return the catalog of a name. Raise ``NotFoundError`` when there is none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,12 +18,21 @@ from quacklake.tenancy.tenants import TenantCatalogs, open_tenants
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from quacklake.access import TenantTokens
+
 Engine = Literal["duckdb", "spark"]
 
 
 @boundary
 class Tenants(TenantCatalogs):
     """The catalogs of a shared lake. Safe to share between threads; also a context manager."""
+
+    @cached_property
+    def tokens(self) -> TenantTokens:
+        """The tokens and users of all catalogs, for who lets requests in: checking one opens no catalog."""
+        from quacklake.access import TenantTokens
+
+        return TenantTokens(self._tenancy)
 
     def open(self, name: str, *, create: bool = False, read_only: bool = False, **settings: Any) -> Lake:
         """Open a catalog as a lake, with the settings of this object; see ``quacklake.connect``."""

@@ -2,30 +2,59 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from quacklake.access import PrincipalRules
+from quacklake.access import PrincipalRules, TenantUser
 from quacklake.access.tokens import OWN
-from quacklake.errors import LimitError, NotFoundError, QuacklakeError, UnauthenticatedError
+from quacklake.errors import InternalError, NotFoundError, QuacklakeError, Terminal, UnauthenticatedError
 from quacklake.format.access import Privilege
+from quacklake.format.names import may_be_in_name, tenant_key
 from quacklake.lake import Lake
 from quacklake.service.identity import Identity, Role
+from quacklake.service.problems import LakesFullError
 
 if TYPE_CHECKING:
     from quacklake.service.web_tokens import WebTokens
 
-__all__ = ["AccessGate"]
+__all__ = ["AccessGate", "TenantLakes"]
 
+_log = logging.getLogger("quacklake.service")
 _MOST_PRINCIPALS = 256
 _MOST_LAKES = 64
 _IDLE_SECONDS = 600.0
 _KNOWN_SECONDS = 5.0
 """For how long a catalog may have been renamed or dropped by another process before that is noticed."""
+_MOST_RETRY_SECONDS = 30.0
+
+
+class TenantUsers(Protocol):
+    """The users of the catalogs of a shared lake; see ``quacklake.access.TenantTokens``."""
+
+    def verify(self, token: str, catalog: str | None = None) -> TenantUser:
+        """Return the user of a token, in the catalog of a name or in any."""
+        ...
+
+    def find_user(self, name: str, catalog: str | None = None) -> TenantUser:
+        """Return an enabled user, of the catalog of a name or of any."""
+        ...
+
+
+class TenantLakes(Protocol):
+    """The catalogs of a shared lake, such as ``quacklake.tenants(url)``."""
+
+    @property
+    def tokens(self) -> TenantUsers:
+        """The users of all catalogs, and their tokens."""
+        ...
+
+    def open(self, name: str) -> Lake:
+        """Open the catalog of a name."""
+        ...
 
 
 @dataclass
@@ -33,50 +62,44 @@ class _Open:
     """An open lake, its principals' views of it, and when it was last entered."""
 
     lake: Lake
-    used: float
-    id: int | None = None
-    checked: float = 0.0
-    """The time at which the catalog of that name was last seen to be this one."""
+    name: str
+    """The name of the lake, as it is registered."""
+    catalog_id: int | None = None
+    used: float = field(default_factory=time.monotonic)
+    checked: float = field(default_factory=time.monotonic)
+    """The time at which the catalog was last seen to have this name."""
     principals: OrderedDict[str, Lake] = field(default_factory=OrderedDict)
 
 
 class AccessGate:
     """Lets the users of a lake in by their tokens, each to what its grants, row filters and masks allow.
 
-    ``AccessGate(lake)`` is for one lake. ``AccessGate.of_tenants(opened)`` is for the catalogs of a shared lake, which
-    ``opened`` opens by name: a token is one of a catalog, and says nothing about others. ``web`` also lets users in by
-    tokens of an identity provider. Safe to share between threads.
+    ``AccessGate(lake)`` is for one lake. ``AccessGate.of_tenants(tenants)`` is for the catalogs of a shared lake: a
+    token is one of a catalog, and says nothing about others. A catalog is opened for a right token only. ``web`` also
+    lets users in by tokens of an identity provider. Safe to share between threads.
     """
 
     def __init__(self, lake: Lake, *, name: str = "lake", web: WebTokens | None = None) -> None:
-        self._web = web
-        self._opened: Callable[[str], Lake] | None = None
-        self._name: str | None = name
-        self._lakes = {name: _Open(lake, time.monotonic())}
-        self._known: Callable[[str], int] | None = None
-        self._most, self._idle_seconds = _MOST_LAKES, _IDLE_SECONDS
+        self._doors: _OneLake | _Catalogs = _OneLake(_Open(lake, name), web)
         self._lock = threading.Lock()
 
     @classmethod
     def of_tenants(
         cls,
-        opened: Callable[[str], Lake],
+        tenants: TenantLakes,
         *,
         web: WebTokens | None = None,
-        known: Callable[[str], int] | None = None,
         most: int = _MOST_LAKES,
         idle_seconds: float = _IDLE_SECONDS,
     ) -> AccessGate:
-        """Return a gate for the catalogs of a shared lake: ``lambda name: quacklake.connect(url, catalog=name)``.
+        """Return a gate for the catalogs of a shared lake: ``quacklake.tenants(url)``, which stays open.
 
-        ``known`` returns the id of the catalog that has a name now, so that one which was dropped or renamed is closed.
         At most ``most`` are open. For another one, that which was entered longest ago is closed, if that is at least
-        ``idle_seconds`` ago: statements and jobs may still use one that was entered later.
+        ``idle_seconds`` ago: statements and jobs may still use one that was entered later. Without such a one, its
+        users get ``LakesFullError``.
         """
         gate = cls.__new__(cls)
-        gate._known, gate._most, gate._idle_seconds = known, most, idle_seconds
-        gate._opened, gate._name, gate._lakes, gate._lock = opened, None, {}, threading.Lock()
-        gate._web = web
+        gate._doors, gate._lock = _Catalogs(tenants, web, most, idle_seconds), threading.Lock()
         return gate
 
     @property
@@ -88,79 +111,19 @@ class AccessGate:
         """Return the identity of a token; see ``Gate.enter``."""
         if token is None:
             raise UnauthenticatedError
-        if self._name is not None:
-            found = self._find(self._name)
-            principal = self._principal(found.lake, token)
-            if lake not in (None, self._name):
-                raise NotFoundError("there is no such lake")
-        else:
-            found = self._find(lake)
-            principal = self._principal(found.lake, token)
-        rules = found.lake.access.rules(principal)
+        found, user = self._doors.admit(token, lake)
+        rules = found.lake.access.rules(user)
         # users of two tenants may have one name, and neither must find what the service keeps for the other
-        shown = principal if self._name is not None else f"{lake}/{principal}"
-        return Identity(shown, _role(rules), self._view(found, rules), str(self._name or lake), rules)
+        shown = user if found.catalog_id is None else f"{found.name}/{user}"
+        return Identity(shown, _role(rules), self._view(found, rules), found.name, rules, found.catalog_id)
 
-    def _principal(self, lake: Lake, token: str) -> str:
-        """Return the user behind a token of the lake's own, or of the identity provider."""
-        if self._web is None or token.startswith(OWN):
-            return lake.access.tokens.verify(token)
-        name = self._web.verify(token)
-        if not lake.access.is_enabled(name):
-            raise UnauthenticatedError
-        return name
-
-    def _find(self, name: str | None) -> _Open:
-        """Return an open lake. A catalog that does not exist looks like one that the token is not for."""
-        if name is None:
-            raise UnauthenticatedError
-        with self._lock:
-            known = self._same(name)
-            if known is None and self._opened is not None:
-                self._make_room()
-                try:
-                    now = time.monotonic()
-                    id_ = None if self._known is None else self._known(name)
-                    known = self._lakes[name] = _Open(self._opened(name), now, id_, now)
-                except QuacklakeError as error:
-                    if error.code.startswith(("not_found", "input", "config")):
-                        raise UnauthenticatedError from None
-                    raise
-            if known is None:
-                raise UnauthenticatedError
-            known.used = time.monotonic()
-            return known
-
-    def _same(self, name: str) -> _Open | None:
-        """Return an open lake, if its catalog still has the name."""
-        known = self._lakes.get(name)
-        now = time.monotonic()
-        if known is None or self._known is None or now - known.checked < _KNOWN_SECONDS:
-            return known
-        try:
-            same = self._known(name) == known.id
-        except NotFoundError:
-            same = False
-        if same:
-            known.checked = now
-            return known
-        self._lakes.pop(name).lake.close()
-        return None
+    def check(self, token: str) -> None:
+        """Raise ``UnauthenticatedError`` for a token that is right for no lake."""
+        self._doors.check(token)
 
     def forget(self, name: str) -> None:
         """Look again whether a catalog still has its name, when it is entered next."""
-        with self._lock:
-            if name in self._lakes:
-                self._lakes[name].checked = -_KNOWN_SECONDS
-
-    def _make_room(self) -> None:
-        if len(self._lakes) < self._most:
-            return
-        name, oldest = min(self._lakes.items(), key=lambda entry: entry[1].used)
-        if time.monotonic() - oldest.used < self._idle_seconds:
-            raise LimitError(f"{self._most} lakes are in use", hint="try again later")
-        del self._lakes[name]
-        oldest.lake.close()
+        self._doors.forget(name)
 
     def _view(self, found: _Open, rules: PrincipalRules) -> Lake:
         if rules.is_admin:
@@ -176,18 +139,195 @@ class AccessGate:
 
     def probe(self) -> None:
         """Ask the catalogs and stores of the lakes that are open."""
-        with self._lock:
-            lakes = [found.lake for found in self._lakes.values()]
-        for lake in lakes:
+        for lake in self._doors.lakes():
             lake.current_snapshot()
             lake.handle.context.store.exists_root()
 
     def close(self) -> None:
         """Close the lakes."""
+        self._doors.close()
+
+
+class _OneLake:
+    """The only lake of a gate."""
+
+    def __init__(self, only: _Open, web: WebTokens | None) -> None:
+        self._only = only
+        self._web = web
+
+    def admit(self, token: str, name: str | None) -> tuple[_Open, str]:
+        """Return the lake and the user of a token: first the token, then the name."""
+        user = self._verify(token)
+        if name not in (None, self._only.name):
+            raise NotFoundError("there is no such lake")
+        return self._only, user
+
+    def _verify(self, token: str) -> str:
+        access = self._only.lake.access
+        if self._web is None or token.startswith(OWN):
+            return access.tokens.verify(token)
+        name = self._web.verify(token)
+        if not access.is_enabled(name):
+            raise UnauthenticatedError
+        return name
+
+    def check(self, token: str) -> None:
+        self._verify(token)
+
+    def forget(self, name: str) -> None: ...
+
+    def lakes(self) -> list[Lake]:
+        return [self._only.lake]
+
+    def close(self) -> None:
+        self._only.lake.close()
+
+
+class _Catalogs:
+    """The open catalogs of a shared lake, by their ids.
+
+    Whoever has no right token leaves nothing behind here, and gets the same answer after the same question to the
+    database for every name: whether a catalog exists, is open, or finds no room.
+    """
+
+    def __init__(self, tenants: TenantLakes, web: WebTokens | None, most: int, idle_seconds: float) -> None:
+        self._tenants = tenants
+        self._web = web
+        self._most = most
+        self._idle_seconds = idle_seconds
+        self._lock = threading.Lock()
+        self._opening = threading.Lock()
+        self._lakes: dict[int, _Open] = {}
+        self._ids: dict[str, int] = {}
+        """The ids of the open catalogs by their names, in the form under which names are compared."""
+
+    def admit(self, token: str, name: str | None) -> tuple[_Open, str]:
+        """Return the lake and the user of a token: first the token, then the catalog is opened."""
+        own = self._web is None or token.startswith(OWN)
+        if own and name is not None:
+            known = self._recall(token, name)
+            if known is not None:
+                return known
+        user = self._user(token, name or "")
+        if name is None:
+            raise UnauthenticatedError
+        found = self._enter(user)
+        if own:
+            found.lake.access.tokens.remember(token, user.name, user.seconds)
+        return found, user.name
+
+    def check(self, token: str) -> None:
+        self._user(token, None)
+
+    def _user(self, token: str, name: str | None) -> TenantUser:
+        """Return the user of a token, in the catalog of a name or in any."""
+        if self._web is None or token.startswith(OWN):
+            return self._tenants.tokens.verify(token, name)
+        return self._tenants.tokens.find_user(self._web.verify(token), name)
+
+    def _recall(self, token: str, name: str) -> tuple[_Open, str] | None:
+        """Return the lake and the user of a token that was right for this lake a moment ago."""
+        if not may_be_in_name(name):
+            return None
         with self._lock:
-            for found in self._lakes.values():
-                found.lake.close()
+            found = self._lakes.get(self._ids.get(tenant_key(name), -1))
+        now = time.monotonic()
+        if found is None or now - found.checked >= _KNOWN_SECONDS:
+            return None
+        user = found.lake.access.tokens.recall(token)
+        if user is None:
+            return None
+        found.used = now
+        return found, user
+
+    def _enter(self, user: TenantUser) -> _Open:
+        """Return the open lake of a user, who has shown a right token."""
+        known = self._named(user)
+        if known is not None:
+            return known
+        with self._opening:  # one after the other, while those who enter open ones go on
+            known = self._named(user)
+            if known is not None:
+                return known
+            self._make_room()
+            lake = self._open(user)
+            found = _Open(lake, user.catalog, user.catalog_id)
+            with self._lock:
+                self._lakes[user.catalog_id] = found
+                self._ids[tenant_key(user.catalog)] = user.catalog_id
+            return found
+
+    def _named(self, user: TenantUser) -> _Open | None:
+        """Return the lake of a user if it is open under its name; close one that has got another name since."""
+        key, gone = tenant_key(user.catalog), []
+        with self._lock:
+            found = self._lakes.get(user.catalog_id)
+            if found is not None and found.name != user.catalog:
+                gone.append(self._remove(user.catalog_id))
+                found = None
+            other = self._ids.get(key)
+            if other is not None and other != user.catalog_id:  # it was dropped or renamed, and left its name
+                gone.append(self._remove(other))
+            if found is not None:
+                found.used = found.checked = time.monotonic()
+        for each in gone:
+            each.lake.close()
+        return found
+
+    def _open(self, user: TenantUser) -> Lake:
+        """Open the catalog of a user. Raises ``UnauthenticatedError`` when another has got its name meanwhile."""
+        try:
+            lake = self._tenants.open(user.catalog)
+        except NotFoundError:
+            raise UnauthenticatedError from None
+        except QuacklakeError as error:
+            if not isinstance(error, Terminal):
+                raise
+            # it may tell of places, and is nothing that a user could mend
+            _log.error("the catalog %s cannot be opened: %s", user.catalog, error)
+            raise InternalError("the lake cannot be opened") from None
+        row = lake.handle.context.catalog.tenant_row
+        if row is not None and row.id != user.catalog_id:
+            lake.close()
+            raise UnauthenticatedError
+        return lake
+
+    def _make_room(self) -> None:
+        with self._lock:
+            if len(self._lakes) < self._most:
+                return
+            id_, oldest = min(self._lakes.items(), key=lambda entry: entry[1].used)
+            left = self._idle_seconds - (time.monotonic() - oldest.used)
+            if left > 0:
+                raise LakesFullError(self._most, after=min(left, _MOST_RETRY_SECONDS))
+            self._remove(id_)
+        oldest.lake.close()
+
+    def _remove(self, id_: int) -> _Open:
+        found = self._lakes.pop(id_)
+        key = tenant_key(found.name)
+        if self._ids.get(key) == id_:
+            del self._ids[key]
+        return found
+
+    def forget(self, name: str) -> None:
+        """Look again whether a catalog still has its name, when it is entered next."""
+        with self._lock:
+            found = self._lakes.get(self._ids.get(tenant_key(name), -1))
+            if found is not None:
+                found.checked = float("-inf")
+
+    def lakes(self) -> list[Lake]:
+        with self._lock:
+            return [found.lake for found in self._lakes.values()]
+
+    def close(self) -> None:
+        with self._lock:
+            opened = list(self._lakes.values())
             self._lakes.clear()
+            self._ids.clear()
+        for each in opened:
+            each.lake.close()
 
 
 def _role(rules: PrincipalRules) -> Role:

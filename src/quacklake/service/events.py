@@ -96,7 +96,7 @@ class Events:
         self._check_room()
         self.listeners += 1
         watch = self._watch(identity.lake)
-        listener = _Listener(identity.lake.handle, identity.principal)
+        listener = _Listener(identity.lake.handle, identity.key)
         self._listening.add(listener)
         if identity.role >= Role.ADMIN:
             watch.admins.add(listener)

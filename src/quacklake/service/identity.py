@@ -30,12 +30,30 @@ class Identity:
     """A principal, and the lake as this principal may use it: every read through it obeys filters and masks."""
 
     principal: str
+    """The name of the principal for people: in logs, answers and commits."""
     role: Role
     lake: Lake
     name: str = "lake"
-    """The name of the lake, as requests give it."""
+    """The name of the lake, as it is registered: a request may spell it in another way."""
     rights: object = None
     """The rules of the principal on entering, to be compared: another value where they have changed."""
+    catalog_id: int | None = None
+    """The id of the lake among the catalogs of a shared one, which keeps it under any name."""
+
+    @property
+    def user(self) -> str:
+        """The name of the principal in its lake, for what the lake keeps."""
+        return self.principal if self.catalog_id is None else self.principal.partition("/")[2]
+
+    @property
+    def key(self) -> str:
+        """The principal among those of all lakes, for what the service keeps; a name may pass to another lake."""
+        return self.principal if self.catalog_id is None else f"{self.catalog_id}/{self.user}"
+
+    @property
+    def lake_key(self) -> str:
+        """The lake among all lakes, for what the service keeps."""
+        return self.name if self.catalog_id is None else str(self.catalog_id)
 
     def require(self, role: Role) -> None:
         """Raise ``NotPermittedError`` if the principal's role is below ``role``."""

@@ -20,7 +20,16 @@ from quacklake import errors
 from quacklake.config import redact
 from quacklake.errors import QuacklakeError, TenantBusyError
 
-__all__ = ["PROBLEM", "PROBLEMS", "StalledError", "TooBusyError", "add_handlers", "problem", "status_of"]
+__all__ = [
+    "PROBLEM",
+    "PROBLEMS",
+    "LakesFullError",
+    "StalledError",
+    "TooBusyError",
+    "add_handlers",
+    "problem",
+    "status_of",
+]
 
 PROBLEM = "application/problem+json"
 _RETRY_SECONDS = 1
@@ -32,6 +41,14 @@ class TooBusyError(QuacklakeError, errors.Transient, code="limit.busy"):
 
     def __init__(self, message: str, *, after: float = _RETRY_SECONDS) -> None:
         super().__init__(message, hint="send it again later")
+        self.after = after
+
+
+class LakesFullError(errors.LimitError, errors.Transient, code="limit.lakes"):
+    """As many catalogs of a shared lake are open as may be, and all of them are in use; nothing was done."""
+
+    def __init__(self, most: int, *, after: float) -> None:
+        super().__init__(f"{most} lakes are in use", hint="send it again later")
         self.after = after
 
 
@@ -50,6 +67,7 @@ _STATUS: tuple[tuple[type[QuacklakeError], int], ...] = (
     (TenantBusyError, 429),
     (errors.StatementTimeoutError, 408),
     (StalledError, 408),
+    (LakesFullError, 503),
     (errors.TenantLimitError, 403),
     (errors.ConsumerLimitError, 403),
     (errors.LimitError, 413),
@@ -118,7 +136,7 @@ def problem(error: QuacklakeError, request_id: str) -> Response:
     """Return the answer for an error; what a client must not know is left out."""
     status = status_of(error)
     shown, hint = redact(error.message), None if error.hint is None else redact(error.hint)
-    if status >= 500:
+    if status >= 500 and not isinstance(error, LakesFullError):
         _log.warning("request %s failed: %s: %s", request_id, type(error).__name__, redact(str(error)))
         shown, hint = (_AWAY if status == 503 else _INSIDE), None
     answer = _response(status, error.code, shown, hint, request_id, transient=error.transient)

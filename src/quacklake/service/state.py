@@ -78,7 +78,7 @@ class Service:
         """Return who sends an Authorization header. Raises ``UnauthenticatedError`` and ``TooBusyError``."""
         identity = await self._entrance.enter(bearer(authorization), lake)
         scope["principal"] = identity.principal
-        self.spend(identity.principal)
+        self.spend(identity.key)
         identity.require(role)
         return identity
 

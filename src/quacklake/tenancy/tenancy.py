@@ -13,7 +13,7 @@ from quacklake import telemetry
 from quacklake.catalog import shared_lake
 from quacklake.catalog.catalog import Catalog
 from quacklake.catalog.databases.database import PreparedSelect
-from quacklake.catalog.registry import Registry, new_catalogs, no_such_catalog, shared_facts
+from quacklake.catalog.registry import Registry, TenantToken, new_catalogs, no_such_catalog, shared_facts
 from quacklake.catalog.shared_lake import Share, SharedPlace
 from quacklake.catalog.shared_tables import CatalogRow, SharedFacts, SharedTables
 from quacklake.catalog.tables import SPEC, VERSION, WIDE_SPEC, has_next
@@ -45,6 +45,7 @@ class Tenancy:
         #: The URL of the metadata database, without a password.
         self.url = str(catalog.url)
         self.database = catalog.database
+        self._has_users = False
 
     def close(self) -> None:
         """Close every connection."""
@@ -208,6 +209,21 @@ class Tenancy:
         """Return the catalog with a name. Raises ``NotFoundError``."""
         with self.reading() as registry:
             return registry.need(name)
+
+    def tokens(self, token_id: str, name: str | None) -> list[TenantToken]:
+        """Return the tokens with an id, of the catalog of a name or of every catalog; see ``Registry.tokens``."""
+        with self.reading() as registry:
+            return registry.tokens(token_id, name) if self._finds_users(registry) else []
+
+    def users(self, user: str, name: str | None) -> list[TenantToken]:
+        """Return the users with a name, of the catalog of a name or of every catalog; see ``Registry.users``."""
+        with self.reading() as registry:
+            return registry.users(user, name) if self._finds_users(registry) else []
+
+    def _finds_users(self, registry: Registry) -> bool:
+        """Return whether the lake has the tables of users; once they are there, they stay."""
+        self._has_users = self._has_users or registry.has_users()
+        return self._has_users
 
     def drop(self, name: str) -> CatalogRow:
         """Drop a catalog, after any commit in progress."""

@@ -133,7 +133,7 @@ def test_a_principal_has_so_many_transactions(tight: Served) -> None:
 
 def test_rows_of_a_transaction_are_kept_up_to_a_limit() -> None:
     batch = pa.record_batch({"i": pa.array(range(100), pa.int64())})
-    transaction = OpenTransaction("me", None)
+    transaction = OpenTransaction("me", "lake")
     for most, count in ((10, 1), (800, 2), (2400, 3)):
         rows = KeptRows(transaction, iter([batch] * 3))
         rows.keep(most)

@@ -182,11 +182,7 @@ def _tenant_gate(operator: Operator, settings: ServiceSettings, web: WebTokens |
 
     tenants = operator.tenants
     return AccessGate.of_tenants(
-        tenants.open,
-        web=web,
-        known=lambda name: tenants.get(name).id,
-        most=settings.open_tenants,
-        idle_seconds=settings.tenant_idle_seconds,
+        operator.tenants, web=web, most=settings.open_tenants, idle_seconds=settings.tenant_idle_seconds
     )
 
 

@@ -193,7 +193,7 @@ def append(
     caller.identity.require(ingestion.role)
     lake, given = caller.identity.lake, caller.key or upload.key
     name = table_name(ingestion.ref)
-    key = key_of(given, caller.principal, ingestion.action, name, format=_FORMAT)
+    key = key_of(given, caller.identity.user, ingestion.action, name, format=_FORMAT)
     upload.keyed = key is not None
     if ingestion.joins and (few := upload.few()) is not None:
         upload.check_whole()

@@ -31,46 +31,75 @@ class Caller:
     """The principal behind a call and what its headers say."""
 
     identity: Identity
-    lake: str | None
     schema: str | None
     key: str | None
     cookie: str | None
 
     @property
     def principal(self) -> str:
-        """The name of the principal."""
+        """The name of the principal, for people."""
         return self.identity.principal
+
+    @property
+    def owner(self) -> str:
+        """The principal among those of all lakes: under this the server keeps what is the principal's."""
+        return self.identity.key
+
+    @property
+    def lake(self) -> str:
+        """The lake among all lakes, however its name was written."""
+        return self.identity.lake_key
 
 
 class SessionOptions:
-    """The options that clients have set for their sessions, by principal and cookie; the oldest make room."""
+    """The options that clients have set for their sessions, by principal and cookie.
+
+    The oldest make room: those of the principal that has the most, so that no principal takes them from others.
+    """
 
     NAMES = ("catalog", "schema")
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._lock = threading.Lock()
-        self._kept: OrderedDict[str, dict[str, str]] = OrderedDict()
+        self._kept: dict[str, OrderedDict[str, dict[str, str]]] = {}
+        self._count = 0
 
-    def get(self, cookie: str | None) -> dict[str, str]:
-        """Return the options of a session; none if it is not known."""
+    def get(self, principal: str, cookie: str | None) -> dict[str, str]:
+        """Return the options of a session of a principal; none if it is not known."""
         with self._lock:
-            return dict(self._kept.get(cookie or "", {}))
+            mine = self._kept.get(principal)
+            return dict(mine.get(cookie or "", {})) if mine is not None else {}
 
-    def put(self, cookie: str | None, options: Mapping[str, str]) -> str:
+    def put(self, principal: str, cookie: str | None, options: Mapping[str, str]) -> str:
         """Keep the options of a session; return its cookie, a new one where there is none."""
         with self._lock:
-            chosen = cookie if cookie in self._kept and cookie is not None else secrets.token_urlsafe(24)
-            self._kept[chosen] = dict(options)
-            self._kept.move_to_end(chosen)
-            while len(self._kept) > self._most:
-                self._kept.popitem(last=False)
-        return chosen
+            mine = self._kept.setdefault(principal, OrderedDict())
+            if cookie is None or cookie not in mine:
+                cookie = secrets.token_urlsafe(24)
+                self._count += 1
+            mine[cookie] = dict(options)
+            mine.move_to_end(cookie)
+            while self._count > self._most:
+                self._forget_oldest()
+        return cookie
 
-    def close(self, cookie: str | None) -> bool:
+    def _forget_oldest(self) -> None:
+        most = max(self._kept, key=lambda principal: len(self._kept[principal]))
+        self._kept[most].popitem(last=False)
+        self._count -= 1
+        if not self._kept[most]:
+            del self._kept[most]
+
+    def close(self, principal: str, cookie: str | None) -> bool:
         """Forget the options of a session; return False if it is not known."""
         with self._lock:
-            return self._kept.pop(cookie or "", None) is not None
+            mine = self._kept.get(principal, OrderedDict())
+            is_known = mine.pop(cookie or "", None) is not None
+            self._count -= is_known
+            if not mine:
+                self._kept.pop(principal, None)
+            return is_known
 
 
 class Entered(flight.ServerMiddleware):  # type: ignore[misc]
@@ -99,11 +128,11 @@ class Entrance(flight.ServerMiddlewareFactory):  # type: ignore[misc]
             given = {name.lower(): values for name, values in headers.items()}
             token, is_basic = _token(_first(given, "authorization"))
             cookie = _cookie(given)
-            options = self._options.get(cookie)
             lake = next((found for name in LAKE_HEADERS if (found := _first(given, name))), None)
-            schema = next((found for name in SCHEMA_HEADERS if (found := _first(given, name))), options.get("schema"))
             identity = self._gate.enter(token, lake)
-            caller = Caller(identity, lake, schema, _first(given, KEY_HEADER), cookie)
+            schema = next((found for name in SCHEMA_HEADERS if (found := _first(given, name))), None)
+            schema = schema or self._options.get(identity.key, cookie).get("schema")
+            caller = Caller(identity, schema, _first(given, KEY_HEADER), cookie)
             return Entered(caller, token if is_basic else None)
 
 

@@ -77,7 +77,7 @@ class Handlers:
         if name in QUERIES:
             return self.statements.info(caller, context, QUERIES[name](self, caller, message), descriptor)
         if name in METADATA:
-            ticket = self.sealer.seal(ANSWER, caller.principal, lake=caller.lake, asked=descriptor.command)
+            ticket = self.sealer.seal(ANSWER, caller.owner, lake=caller.lake, asked=descriptor.command)
             return flight.FlightInfo(METADATA[name][0](message), descriptor, [self.statements.endpoint(ticket)])
         raise _unknown(name)
 
@@ -120,7 +120,7 @@ class Handlers:
 
     def _table_info(self, caller: Caller, descriptor: Any, ref: TableRef, snapshot: int | None) -> flight.FlightInfo:
         schema, parts = scans.parts(caller, self.settings, ref, snapshot)
-        tickets = [self.sealer.seal(PART, caller.principal, lake=caller.lake, **asdict(part)) for part in parts]
+        tickets = [self.sealer.seal(PART, caller.owner, lake=caller.lake, **asdict(part)) for part in parts]
         # the number of rows is not told: the principal may not see all of them
         return flight.FlightInfo(schema, descriptor, [self.statements.endpoint(ticket) for ticket in tickets])
 
@@ -135,7 +135,7 @@ class Handlers:
 
     def rows(self, caller: Caller, context: Any, ticket: bytes) -> Stream:
         """Return the rows of a ticket."""
-        facts = self.sealer.open(ticket, caller.principal, PART, QUERY, RESULT, ANSWER)
+        facts = self.sealer.open(ticket, caller.owner, PART, QUERY, RESULT, ANSWER)
         if facts["kind"] in (QUERY, RESULT):
             return self.statements.stream(caller, context, facts)
         if facts["lake"] != caller.lake:
@@ -257,12 +257,12 @@ class Handlers:
 
     def set_options(self, caller: Caller, context: Any, message: Any) -> list[bytes]:
         """Set the options of a session, whose cookie the answer carries."""
-        chosen, errors = self.options.get(caller.cookie), []
+        chosen, errors = self.options.get(caller.owner, caller.cookie), []
         for option in message.session_options:
             problem = self._set(caller, chosen, option)
             if problem:
                 errors.append({"key": option.key, "value": {"value": problem}})
-        cookie = self.options.put(caller.cookie, chosen)
+        cookie = self.options.put(caller.owner, caller.cookie, chosen)
         context.add_header("set-cookie", f"{COOKIE}={cookie}; HttpOnly")
         return [bytes(MESSAGES["SetSessionOptionsResult"](errors=errors).SerializeToString())]
 
@@ -286,7 +286,7 @@ class Handlers:
 
     def close_session(self, caller: Caller, context: Any, message: Any) -> list[bytes]:
         """Forget the options of a session."""
-        self.options.close(caller.cookie)
+        self.options.close(caller.owner, caller.cookie)
         return [bytes(MESSAGES["CloseSessionResult"](status=_CLOSED).SerializeToString())]
 
     # -- metadata ------------------------------------------------------------------------------------------------------

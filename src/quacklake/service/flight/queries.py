@@ -53,7 +53,7 @@ class Sessions:
 
     def lend(self, caller: Caller, *, read_only: bool) -> Session:
         """Return a session on the lake of a caller, for ``give_back`` or ``close``."""
-        key = (caller.principal, id(caller.identity.lake.handle), read_only)
+        key = (caller.owner, id(caller.identity.lake.handle), read_only)
         lent = self._from(key)
         if lent is None:
             self._add(key, self._open(caller, read_only))
@@ -156,9 +156,9 @@ class Queries:
         """Take a slot; results that nobody reads make room. Raises ``TenantBusyError``."""
         while True:
             try:
-                return self._slots.take(caller.principal)
+                return self._slots.take(caller.owner)
             except TenantBusyError:
-                if not self._held.make_room(caller.principal):
+                if not self._held.make_room(caller.owner):
                     raise
 
     def run(self, caller: Caller, context: Any, statement: Statement) -> Answer:

@@ -39,7 +39,8 @@ class Asked:
     parameters: Any = None
     """The parameters as JSON has them."""
     snapshot: int | None = None
-    lake: str | None = None
+    lake: str = ""
+    """The lake among all lakes; see ``Caller``."""
     schema: str | None = None
 
     def rows(self) -> list[Parameters]:
@@ -85,11 +86,11 @@ class Statements:
 
     def seal(self, caller: Caller, asked: Asked) -> bytes:
         """Return the handle of a prepared statement."""
-        return self._sealer.seal(PREPARED, caller.principal, **_facts(asked))
+        return self._sealer.seal(PREPARED, caller.owner, **_facts(asked))
 
     def open(self, caller: Caller, handle: bytes) -> Asked:
         """Return the statement of a handle. Raises ``InputError`` or ``NotPermittedError``."""
-        return _asked(caller, self._sealer.open(handle, caller.principal, PREPARED))
+        return _asked(caller, self._sealer.open(handle, caller.owner, PREPARED))
 
     def bound(self, caller: Caller, asked: Asked, reader: Any) -> Asked:
         """Return a statement with the parameters that a client sends."""
@@ -133,12 +134,12 @@ class Statements:
         try:
             if answer.changed >= 0 and answer.stream.schema.names == [_COUNT]:
                 table = pa.Table.from_batches(list(answer.stream.batches), answer.stream.schema)
-                ticket = self._sealer.seal(RESULT, caller.principal, rows=_ipc(table))
+                ticket = self._sealer.seal(RESULT, caller.owner, rows=_ipc(table))
                 answer.stream.close()
             else:
                 number = secrets.token_hex(16)
                 facts = _facts(replace(asked, snapshot=answer.snapshot))
-                ticket = self._sealer.seal(QUERY, caller.principal, number=number, **facts)
+                ticket = self._sealer.seal(QUERY, caller.owner, number=number, **facts)
                 self._held.put(number, caller.identity, answer.stream)
         except BaseException:
             answer.stream.close()
@@ -174,7 +175,7 @@ class Statements:
 
     def cancel(self, caller: Caller, ticket: bytes) -> bool:
         """Stop the statement of a ticket; return False if nothing runs."""
-        facts = self._sealer.open(ticket, caller.principal, QUERY, RESULT, "part", "metadata")
+        facts = self._sealer.open(ticket, caller.owner, QUERY, RESULT, "part", "metadata")
         return facts["kind"] == QUERY and self._held.cancel(facts["number"])
 
     # -- changes -------------------------------------------------------------------------------------------------------

@@ -273,7 +273,7 @@ class Held:
     def make_room(self, principal: str) -> bool:
         """Close the oldest result of a principal that nobody reads; return False if there is none."""
         with self._lock:
-            mine = [number for number, each in self._kept.items() if each.identity.principal == principal]
+            mine = [number for number, each in self._kept.items() if each.identity.key == principal]
         return bool(mine) and self.cancel(mine[0])
 
     def tidy(self, *, everything: bool = False) -> None:

@@ -27,7 +27,8 @@ class OpenTransaction:
     """A transaction of one principal. It begins with its first statement, so that one without costs nothing."""
 
     principal: str
-    lake: str | None
+    """The key of the principal among those of all lakes."""
+    lake: str
     session: Session | None = None
     restricted: bool = False
     """True when the session obeys the rules of a principal who is no administrator."""
@@ -89,7 +90,7 @@ class Transactions:
     def begin(self, caller: Caller) -> bytes:
         """Return the id of a new transaction. Raises ``TenantBusyError`` when the principal has too many."""
         with self._lock:
-            mine = [id_ for id_, tx in self._open.items() if tx.principal == caller.principal]
+            mine = [id_ for id_, tx in self._open.items() if tx.principal == caller.owner]
             if len(mine) >= self._settings.max_transactions:
                 idle = next((id_ for id_ in mine if self._open[id_].session is None), None)
                 if idle is None:
@@ -101,14 +102,14 @@ class Transactions:
                     )
                 del self._open[idle]
             id_ = secrets.token_bytes(24)
-            self._open[id_] = OpenTransaction(caller.principal, caller.lake)
+            self._open[id_] = OpenTransaction(caller.owner, caller.lake)
         return id_
 
     def end(self, caller: Caller, id_: bytes, *, commit: bool) -> None:
         """Commit or roll back. To roll back one that has lapsed changes nothing."""
         with self._lock:
             found = self._open.get(id_)
-            if found is None or found.principal != caller.principal:
+            if found is None or found.principal != caller.owner:
                 if commit:
                     raise _unknown()
                 return
@@ -155,7 +156,7 @@ class Transactions:
     def _find(self, caller: Caller, id_: bytes) -> OpenTransaction:
         with self._lock:
             found = self._open.get(id_)
-        if found is None or found.principal != caller.principal:
+        if found is None or found.principal != caller.owner:
             raise _unknown()
         if found.lake != caller.lake:
             raise InputError("the transaction is on another lake")

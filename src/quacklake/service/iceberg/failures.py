@@ -30,6 +30,8 @@ class Failure:
     status: int
     type: str
     message: str
+    after: float | None = None
+    """Seconds after which the same request may succeed, where that is known."""
 
     def json(self) -> dict[str, Any]:
         """Return the body of the answer."""
@@ -59,7 +61,7 @@ def failure_of(error: QuacklakeError) -> Failure:
         case InputError():
             return Failure(400, "BadRequestException", text)
         case LimitError():
-            return Failure(503, "ServiceUnavailableException", text)
+            return Failure(503, "ServiceUnavailableException", text, getattr(error, "after", None))
     _log.warning("the Iceberg catalog failed: %s: %s", type(error).__name__, text)
     if isinstance(error, Transient):
         return Failure(503, "ServiceUnavailableException", f"the catalog or the store does not answer [{error.code}]")

@@ -23,6 +23,7 @@ from quacklake.catalog import Catalog
 from quacklake.errors import InputError, NotFoundError, QuacklakeError, UnauthenticatedError
 from quacklake.format.names import fold, full_name, parts_of
 from quacklake.format.objects import TableInfo
+from quacklake.service.access_gate import AccessGate
 from quacklake.service.iceberg.failures import Failure, Refusal, failure_of
 from quacklake.service.iceberg.settings import IcebergSettings
 from quacklake.service.iceberg.tables import LakeTables
@@ -35,6 +36,8 @@ _log = logging.getLogger("quacklake.service.iceberg")
 _SEPARATOR = "\x1f"
 """Stands between the parts of a namespace in a path."""
 _RESERVED = ("config", "namespaces", "oauth")
+_WRITES = {("tables", "rename"), ("views", "rename"), ("transactions", "commit")}
+"""The writes that are not below a namespace; before them is the name of the lake, or nothing."""
 _LONGEST = 4096
 _ENDPOINTS = (
     "GET /v1/{prefix}/namespaces",
@@ -99,13 +102,14 @@ class _Catalog:
                 identity = self._gate.enter(token)
             case _, [prefix, "namespaces", *path] if prefix not in _RESERVED:
                 identity = self._gate.enter(token, prefix)
+            case "POST", [*before, kind, action] if len(before) < 2 and (kind, action) in _WRITES:
+                self._gate.enter(token, *before)
+                raise _read_only()
             case _:
                 self._gate.enter(token)
                 raise NotFoundError("the Iceberg catalog has nothing of that name")
         if method != "GET":
-            raise Refusal(
-                406, "UnsupportedOperationException", "this Iceberg catalog is read-only: write to the lake itself"
-            )
+            raise _read_only()
         return self._read(request, identity, path)
 
     def _read(self, request: Request, identity: Identity, path: Sequence[str]) -> Response:
@@ -133,9 +137,9 @@ class _Catalog:
     # -- answers -----------------------------------------------------------------------------------------------------
 
     def _config(self, token: str | None, warehouse: str | None) -> Response:
+        self._gate.enter(token, warehouse or None)
         if warehouse in _RESERVED:
             raise InputError(f"a lake called {warehouse!r} cannot be reached by its name in an Iceberg catalog")
-        self._gate.enter(token, warehouse or None)
         overrides = {"prefix": quote(warehouse, safe="")} if warehouse else {}
         endpoints = list(_ENDPOINTS)
         if not warehouse:
@@ -151,7 +155,7 @@ class _Catalog:
         try:
             if secret is None:
                 raise UnauthenticatedError
-            self._gate.enter(secret)
+            self._check(secret)
         except UnauthenticatedError:
             return _json(
                 {"error": "invalid_client", "error_description": "the secret is not a valid token"}, status=401
@@ -165,6 +169,13 @@ class _Catalog:
             "issued_token_type": "urn:ietf:params:oauth:token-type:access_token",
         }
         return _json(answer, headers={"Cache-Control": "no-store"})
+
+    def _check(self, token: str) -> None:
+        """Raise ``UnauthenticatedError`` for a token that lets nobody in, on whatever lake."""
+        if isinstance(self._gate, AccessGate):
+            self._gate.check(token)
+        else:
+            self._gate.enter(token)
 
     def _namespaces(self, request: Request, identity: Identity) -> Response:
         parent = request.query_params.get("parent")
@@ -236,6 +247,10 @@ def _schema(identity: Identity, namespace: str) -> str:
     return found
 
 
+def _read_only() -> Refusal:
+    return Refusal(406, "UnsupportedOperationException", "this Iceberg catalog is read-only: write to the lake itself")
+
+
 def _token(request: Request) -> str | None:
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     # a client without a token may send the word None
@@ -297,4 +312,6 @@ def _json(
 
 def _failed(failure: Failure, request: Request) -> Response:
     headers = {"WWW-Authenticate": "Bearer"} if failure.status == 401 else {}
+    if failure.status == 503:
+        headers["Retry-After"] = str(max(1, round(failure.after or 1)))
     return _json(failure.json(), request, status=failure.status, headers=headers)

@@ -58,7 +58,7 @@ async def make_backup(request: Request, lake: LakeName = None) -> dict[str, Any]
         except (InputError, ConfigError):  # their texts name folders of the service
             raise InputError("the lake cannot be backed up to the place of the service", hint=_HINT) from None
 
-    return (await service.run(service.jobs.begin, own, identity.principal, "backup", work)).shown()
+    return (await service.run(service.jobs.begin, own, identity.key, "backup", work)).shown()
 
 
 @router.post("/backups/{id}/verify", summary="Verify a backup", operation_id="verify_backup", status_code=202)
@@ -90,7 +90,7 @@ async def verify_backup(
         verdict = "all of it is there, and as it was" if report.ok else "damaged: make a new backup, and keep others"
         return {"verdict": verdict, **asdict(report)}
 
-    return (await service.run(service.jobs.begin, own, identity.principal, "verify_backup", work)).shown()
+    return (await service.run(service.jobs.begin, own, identity.key, "verify_backup", work)).shown()
 
 
 def _place(service: Service, lake: Lake) -> str:

@@ -165,7 +165,7 @@ class _Asked:
         """Run the statement in a session, and return the answer with its first rows."""
         service, identity = self._service, self._identity
         lent = service.sessions.lend(identity.lake, writes=identity.role >= Role.WRITER, version=self._version)
-        self._statement = Statement(request_id_of(self._request), identity.principal, lent, time.monotonic())
+        self._statement = Statement(request_id_of(self._request), identity.key, lent, time.monotonic())
         service.statements.add(self._statement)
         self._departure.gone = lent.interrupt
         if self._departure.happened:
@@ -225,7 +225,7 @@ async def list_statements(request: Request, lake: LakeName = None) -> dict[str, 
     now = time.monotonic()
     return {
         "statements": [
-            {"id": each.id, "seconds": round(now - each.began, 3)} for each in service.statements.of(identity.principal)
+            {"id": each.id, "seconds": round(now - each.began, 3)} for each in service.statements.of(identity.key)
         ]
     }
 
@@ -239,4 +239,4 @@ async def cancel_statement(
     """Cancel a statement of your token. Its own request is answered with the code `cancelled`."""
     service = service_of(request)
     identity = await service.enter(request)
-    return {"cancelled": await service.run(service.statements.cancel, id, identity.principal)}
+    return {"cancelled": await service.run(service.statements.cancel, id, identity.key)}

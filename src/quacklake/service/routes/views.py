@@ -72,7 +72,7 @@ async def _start(request: Request, kind: str, view: str, *, dry_run: bool = Fals
     service = service_of(request)
     identity = await service.enter(request, Role.ADMIN)
     await service.run(_check, identity, view)
-    work = identity.lake, identity.principal, kind, {"view": view}
+    work = identity.lake, identity.key, kind, {"view": view}
     return (await service.run(service.jobs.start, *work, dry_run=dry_run)).shown()
 
 

@@ -46,7 +46,7 @@ async def start_job(request: Request, body: JobRequest, lake: LakeName = None) -
     """
     service = service_of(request)
     identity = await service.enter(request, Role.ADMIN)
-    work = identity.lake, identity.principal, body.kind, body.arguments
+    work = identity.lake, identity.key, body.kind, body.arguments
     job = await service.run(service.jobs.start, *work, dry_run=body.dry_run)
     return job.shown()
 
@@ -56,7 +56,7 @@ async def list_jobs(request: Request, lake: LakeName = None) -> dict[str, Any]:
     """Return the last jobs of your token, newest first, whichever process of the service runs them."""
     service = service_of(request)
     identity = await service.enter(request, Role.ADMIN)
-    return {"jobs": await service.run(service.jobs.of, identity.lake, identity.principal)}
+    return {"jobs": await service.run(service.jobs.of, identity.lake, identity.key)}
 
 
 @router.get("/jobs/{id}", summary="Look at a job", operation_id="describe_job")
@@ -69,7 +69,7 @@ async def describe_job(
     """
     service = service_of(request)
     identity = await service.enter(request, Role.ADMIN)
-    return await service.run(service.jobs.get, identity.lake, id, identity.principal)
+    return await service.run(service.jobs.get, identity.lake, id, identity.key)
 
 
 @router.delete("/jobs/{id}", summary="Cancel a job", operation_id="cancel_job")
@@ -83,7 +83,7 @@ async def cancel_job(
     """
     service = service_of(request)
     identity = await service.enter(request, Role.ADMIN)
-    return await service.run(service.jobs.cancel, identity.lake, id, identity.principal)
+    return await service.run(service.jobs.cancel, identity.lake, id, identity.key)
 
 
 @router.get(
@@ -143,7 +143,7 @@ class Turn(BaseModel):
 
 
 def _consumers(service: Service, identity: Identity) -> Consumers:
-    return Consumers(identity.lake, identity.principal, service.settings.max_consumers)
+    return Consumers(identity.lake, identity.user, service.settings.max_consumers)
 
 
 def _turn(claim: Claim) -> Turn:

@@ -92,7 +92,7 @@ async def appended(
     def begin() -> Append:
         format = body_format(header("content-type"))
         plain = unpacked(body, header("content-encoding"), settings.max_body)
-        key = key_of(header("idempotency-key"), identity.principal, "append", table, format=format, body=plain)
+        key = key_of(header("idempotency-key"), identity.user, "append", table, format=format, body=plain)
         append = Append(table, plain, format, key, future)
         if len(plain) > _LARGE:  # others need not wait while it is read
             append.rows(identity.lake.table(table).info.schema, settings)
@@ -136,7 +136,7 @@ def _merge(
     settings = service_of(request).settings
     format = body_format(request.headers.get("content-type"))
     plain = unpacked(body, request.headers.get("content-encoding"), settings.max_body)
-    key = key_of(header, identity.principal, f"merge {on}", table, format=format, body=plain)
+    key = key_of(header, identity.user, f"merge {on}", table, format=format, body=plain)
     if on is not None and not all(on):
         raise InputError("a key column has no name")
 
