@@ -71,7 +71,7 @@ def tokens(file: Path) -> WebTokens:
 
 def test_a_token_of_the_provider_names_its_user(tokens: WebTokens) -> None:
     assert tokens.verify(signed()) == "ann"
-    assert tokens.verify(signed("ec", "ES256", sub="Bob@example.org")) == "bob@example.org"
+    assert tokens.verify(signed("ec", "ES256", sub="bob@example.org")) == "bob@example.org"
     assert tokens.verify(signed(aud=["other", AUDIENCE])) == "ann"
     assert tokens.verify(signed(exp=time.time() - 2)) == "ann"  # within the leeway
 
@@ -266,9 +266,35 @@ def test_the_gate_lets_in_the_users_of_the_lake_only(tmp_path: Path, tokens: Web
     identity = gate.enter(signed())
     assert (identity.principal, identity.role) == ("ann", Role.WRITER)
     assert gate.enter(lake.access.tokens.create("ann")).principal == "ann"
-    for name in ("bob", "gone", "root"):
+    for name in ("bob", "gone", "root", "ANN", "Ann", "aNN", " ann", "ann "):
         with pytest.raises(UnauthenticatedError):
             gate.enter(signed(sub=name))
     with pytest.raises(UnauthenticatedError):
         AccessGate(lake).enter(signed())
     gate.close()
+
+
+def test_an_address_of_mail_is_one_in_any_letters(file: Path) -> None:
+    by_mail = WebTokens(ISSUER, AUDIENCE, file, claim="email")
+    assert by_mail.verify(signed(email="Ann@X.org", email_verified=True)) == "ann@x.org"
+
+
+def test_a_web_token_opens_the_catalogs_that_have_its_user(tmp_path: Path, tokens: WebTokens) -> None:
+    with quacklake.tenants(f"sqlite:///{tmp_path}/l.db", data_path=tmp_path / "data", create=True) as shared:
+        shared.create_many(["acme", "beta", "coda"])
+        for name in ("acme", "coda"):
+            with shared.open(name) as lake:
+                lake.access.create_user("ann", ["writer"])
+        with shared.open("coda") as lake:
+            lake.access.disable_user("ann")
+        gate = AccessGate.of_tenants(shared, web=tokens)
+        for name in ("beta", "coda", "nope", None):
+            with pytest.raises(UnauthenticatedError):
+                gate.enter(signed(), name)
+        assert gate.enter(signed(), "AcMe").principal == "acme/ann"
+        with pytest.raises(UnauthenticatedError):
+            gate.enter(signed("other"), "acme")
+        gate.check(signed())
+        with pytest.raises(UnauthenticatedError):
+            gate.check(signed(sub="bob"))
+        gate.close()

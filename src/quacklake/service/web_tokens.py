@@ -38,7 +38,8 @@ class _Keys(Protocol):
 class WebTokens:
     """The rules for tokens of one provider. Safe to share between threads.
 
-    ``keys`` is the address or file of the provider's JWKS. ``claim`` names the user. With ``once``, a token must have
+    ``keys`` is the address or file of the provider's JWKS. ``claim`` names the user, letter by letter: names of users
+    have small letters, so that only those of an ``email`` may be capitals. With ``once``, a token must have
     an id (``jti``) and lets in one request only, in this process.
     """
 
@@ -84,7 +85,11 @@ class WebTokens:
             )
             if self.claim == "email" and claims.get("email_verified", True) is not True:
                 raise UnauthenticatedError  # anybody can give an address that is not verified
-            name = check_access_name(str(claims[self.claim]), "user")
+            claimed = str(claims[self.claim])
+            name = check_access_name(claimed, "user")
+            # the provider may have another person whose claim differs in capitals; addresses of mail do not
+            if name != claimed and self.claim != "email":
+                raise UnauthenticatedError
         except jwt.PyJWKClientConnectionError:
             raise ConnectorUnavailableError("the keys of the identity provider cannot be had") from None
         except (jwt.PyJWTError, InvalidNameError, ValueError, TypeError, KeyError, RecursionError):
