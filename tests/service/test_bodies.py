@@ -5,7 +5,10 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import random
+import re
 import struct
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
@@ -18,6 +21,7 @@ from quacklake.service.bodies import rows_of
 from quacklake.service.encoding import ARROW, CSV, JSON, NDJSON, PARQUET
 from quacklake.service.expansion import unpacked_size
 from quacklake.service.settings import ServiceSettings
+from tests import seeds
 from tests.service.serving import Served, is_problem, sample_lake, served
 
 ARROW_FILE = "application/vnd.apache.arrow.file"
@@ -142,6 +146,78 @@ def test_every_size_is_what_the_plain_rows_take() -> None:
     nested = pa.StructArray.from_arrays([texts.dictionary_encode()], ["a"])
     assert unpacked_size(nested) >= texts.nbytes * 0.9
     assert unpacked_size(pa.array([1, 2, 3])) == 24
+
+
+def _packed(rng: random.Random, count: int, depth: int = 0, *, shared: bool = False) -> pa.Array:
+    """Return a random array that says much with few bytes; one whose values are ``shared`` by many rows is simpler.
+
+    Arrow ends the process when it shows values of dictionaries of dictionaries.
+    """
+    kinds = ["int", "text", "view", "null", *([] if shared else ["dictionary", "runs"])]
+    kinds += ["struct", "list", "fixed", "listed", *([] if shared else ["extension", "union"])] if depth < 3 else []
+    kind, more = rng.choice(kinds), depth + 1
+    if kind == "int":
+        return pa.array([rng.choice((None, 7)) for _ in range(count)], pa.int64())
+    if kind in ("text", "view"):
+        texts = [rng.choice((None, "", "short", "x" * rng.randrange(2000))) for _ in range(count)]
+        return pa.array(texts, pa.large_string() if kind == "text" else pa.string_view())
+    if kind == "null":
+        return pa.nulls(count)
+    if kind == "dictionary":
+        values = _packed(rng, 5, depth=2, shared=True)
+        indices = pa.array([rng.choice((None, 0, 1, 4)) for _ in range(count)], pa.int16())
+        return pa.DictionaryArray.from_arrays(indices, values)
+    if kind == "runs":
+        ends = [*sorted(rng.sample(range(1, count), min(count - 1, rng.randrange(4)))), count] if count else []
+        return pa.RunEndEncodedArray.from_arrays(
+            pa.array(ends, pa.int32()), _packed(rng, len(ends), depth=2, shared=True)
+        )
+    if kind == "struct":
+        return pa.StructArray.from_arrays([_packed(rng, count, more, shared=shared) for _ in range(2)], ["a", "b"])
+    if kind == "union":
+        codes = pa.array([rng.randrange(2) for _ in range(count)], pa.int8())
+        parts = [_packed(rng, count, more, shared=shared) for _ in range(2)]
+        if rng.random() < 0.5 or not count:
+            return pa.UnionArray.from_sparse(codes, parts)
+        return pa.UnionArray.from_dense(codes, pa.array([rng.randrange(count) for _ in codes], pa.int32()), parts)
+    if kind == "extension":
+        values = _packed(rng, count, more, shared=shared)
+        is_plain = pa.types.is_null(values.type) or isinstance(values, pa.ExtensionArray)
+        return values if is_plain else pa.ExtensionArray.from_storage(pa.opaque(values.type, "x", "y"), values)
+    values = _packed(rng, 2 * count, more, shared=shared)
+    if kind == "fixed":
+        return pa.FixedSizeListArray.from_arrays(values, 2)
+    places = [rng.randrange(2 * count + 1) for _ in range(count + 1)]
+    if kind == "list":
+        return pa.ListArray.from_arrays(pa.array(sorted(places), pa.int32()), values)
+    sizes = [rng.randrange(2 * count + 1 - start) for start in places[:-1]]
+    return pa.ListViewArray.from_arrays(pa.array(places[:-1], pa.int32()), pa.array(sizes, pa.int32()), values)
+
+
+def _plain_bytes(value: object) -> int:
+    """Return the least bytes that a value takes by itself."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, dict):
+        return sum(map(_plain_bytes, value.values()))
+    if isinstance(value, list | tuple):
+        return sum(map(_plain_bytes, value))
+    return 0 if value is None else 8
+
+
+def test_no_array_takes_more_than_is_said_of_it() -> None:
+    rng, names = seeds.chance("packed arrays"), Counter[str]()
+    for _ in range(20_000 if seeds.LONG else 400):
+        array = _packed(rng, rng.choice((1, 3, 40)))
+        names.update(re.findall(r"[a-z_]+", str(array.type)))
+        start = rng.randrange(len(array))
+        for part in (array, array.slice(start, rng.randrange(len(array) - start + 1))):
+            if "union" in str(array.type) or "run_end" in str(array.type):
+                part = array  # their parts do not come from a stream
+            size, least = unpacked_size(part), sum(map(_plain_bytes, part.to_pylist()))
+            assert size >= least, (array.type, len(part), size, least)
+    wanted = {"dictionary", "run_end_encoded", "string_view", "list_view", "struct", "extension", "dense_union", "null"}
+    assert wanted <= set(names), wanted - set(names)
 
 
 OFFSETS = struct.pack("<iii", 0, 4, 8)

@@ -26,6 +26,10 @@ _BUFFER = struct.Struct("<qq")
 _SIZE = struct.Struct("<q")
 _VIEW = 4
 """The numbers of 32 bits of a view; the first is the length of its text."""
+_VIEW_BYTES = 16
+_OFFSET = 4
+_NULL = 8
+"""Bytes of a value that arrives as none: a NULL, or the beginning of a list."""
 _LEAST_MEMORY = 64 << 20
 """DuckDB's own memory for reading a file, beside what its rows may take."""
 
@@ -98,48 +102,76 @@ def unpacked_size(array: pa.Array) -> int:
     >>> names.nbytes < 10_000, unpacked_size(names)
     (True, 1004000)
     """
-    kind = array.type
-    if pa.types.is_dictionary(kind):
-        values = array.dictionary
-        if _is_text(values.type):
-            texts = pc.sum(pc.binary_length(values).take(array.indices)).as_py() or 0
-            return int(texts) + 4 * len(array)
-        return len(array) * _largest(values)
-    if pa.types.is_run_end_encoded(kind):
+    kind, types = array.type, pa.types
+    if isinstance(array, pa.ExtensionArray):
+        return unpacked_size(array.storage)
+    if types.is_null(kind):
+        return len(array) * _NULL
+    if types.is_dictionary(kind):
+        return _picked(array.dictionary, array.indices)
+    if types.is_run_end_encoded(kind):
+        return _repeated(array)
+    if types.is_string_view(kind) or types.is_binary_view(kind):
+        return int(pc.sum(_lengths(array)).as_py() or 0) + _VIEW_BYTES * len(array)
+    if types.is_struct(kind) or types.is_union(kind):
+        parts = [array.field(index) for index in range(kind.num_fields)]
+        if types.is_union(kind) and kind.mode == "dense":  # any number of rows may show one value of a part
+            return len(array) * (1 + sum(_largest(part) for part in parts))
+        return sum(map(unpacked_size, parts)) + len(array)
+    if types.is_list_view(kind) or types.is_large_list_view(kind):
+        shown = pc.sum(pc.cast(array.sizes, pa.float64())).as_py() or 0
+        return int(shown) * _largest(array.values) + _NULL * len(array)
+    if types.is_nested(kind) and hasattr(array, "values"):
+        return unpacked_size(array.values) + _NULL * len(array)
+    return max(int(array.nbytes), len(array))
+
+
+def _picked(values: pa.Array, indices: pa.Array) -> int:
+    """Return the bytes of values that are taken by their indices."""
+    lengths = _lengths(values)
+    if lengths is None:
+        return len(indices) * _largest(values)
+    return int(pc.sum(lengths.take(indices)).as_py() or 0) + _OFFSET * len(indices)
+
+
+def _repeated(array: pa.Array) -> int:
+    """Return the bytes of the values of an array of runs, each as often as its run is long."""
+    lengths = _lengths(array.values)
+    if lengths is None:
         return len(array) * _largest(array.values)
-    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
-        return _viewed(array)
-    if pa.types.is_struct(kind):
-        return sum(unpacked_size(array.field(index)) for index in range(kind.num_fields)) + len(array)
-    if pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
-        return len(array) * unpacked_size(array.values)
-    if pa.types.is_nested(kind) and hasattr(array, "values"):
-        return unpacked_size(array.values) + 8 * len(array)
-    return int(array.nbytes)
+    start, end = float(array.offset), float(array.offset + len(array))
+    ends = pc.cast(array.run_ends, pa.float64())  # sums of what a lie may make longer than 64 bits
+    ends = pc.max_element_wise(pc.min_element_wise(ends, end), start)
+    before = pa.concat_arrays([pa.array([start]), ends[:-1]]) if len(ends) else ends
+    texts = pc.sum(pc.multiply(pc.subtract(ends, before), pc.cast(lengths, pa.float64()))).as_py()
+    return int(texts or 0) + _OFFSET * len(array)
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    return any(is_kind(kind) for is_kind in (
-        pa.types.is_string, pa.types.is_binary, pa.types.is_large_string, pa.types.is_large_binary
+def _lengths(values: pa.Array) -> pa.Array | None:
+    """Return the bytes of each text or blob; None for values of another type."""
+    kind, types = values.type, pa.types
+    if types.is_string_view(kind) or types.is_binary_view(kind):
+        buffer = values.buffers()[1]
+        if buffer is None or not len(values):
+            return pa.array([0] * len(values), pa.int64())
+        numbers = pa.Array.from_buffers(pa.int32(), (values.offset + len(values)) * _VIEW, [None, buffer])
+        views = pa.FixedSizeListArray.from_arrays(numbers, _VIEW).slice(values.offset)
+        return pc.cast(pc.list_element(views, 0), pa.int64())
+    is_text = any(is_kind(kind) for is_kind in (
+        types.is_string, types.is_binary, types.is_large_string, types.is_large_binary
     ))  # fmt: skip
+    return pc.cast(pc.binary_length(values), pa.int64()) if is_text else None
 
 
 def _largest(values: pa.Array) -> int:
     """Return the bytes of the largest of some values, or more."""
-    if _is_text(values.type):
-        return int(pc.max(pc.binary_length(values)).as_py() or 0) + 4
+    if isinstance(values, pa.ExtensionArray):
+        return _largest(values.storage)
+    lengths = _lengths(values)
+    if lengths is not None:
+        return int(pc.max(lengths).as_py() or 0) + _OFFSET
     fixed = getattr(values.type, "bit_width", None) if pa.types.is_primitive(values.type) else None
-    return unpacked_size(values) if fixed is None else fixed // 8 + 1
-
-
-def _viewed(array: pa.Array) -> int:
-    """Return the bytes of the texts that views show, each for itself."""
-    buffer = array.buffers()[1]
-    if buffer is None or not len(array):
-        return 0
-    numbers = pa.Array.from_buffers(pa.int32(), (array.offset + len(array)) * _VIEW, [None, buffer])
-    views = pa.FixedSizeListArray.from_arrays(numbers, _VIEW).slice(array.offset)
-    return int(pc.sum(pc.cast(pc.list_element(views, 0), pa.int64())).as_py() or 0) + 16 * len(array)
+    return unpacked_size(values) + _NULL if fixed is None else fixed // 8 + 1
 
 
 # -- Parquet -----------------------------------------------------------------------------------------------------------

@@ -12,14 +12,17 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 
+import quacklake
 from quacklake.errors import ConfigError, InputError, NotPermittedError
 from quacklake.service.flight import FlightService, FlightSettings
+from quacklake.service.flight.callers import SessionOptions
 from quacklake.service.flight.tickets import Sealer
 from quacklake.service.flight.transactions import KeptRows, OpenTransaction
 from quacklake.service.identity import Role, TokenGate
+from quacklake.service.settings import ServiceSettings
 from tests.service.certificates import self_signed
 from tests.service.flight.calls import PARAMETERS, ROWS, Calls, described
-from tests.service.flight.conftest import OTHER, READER, WRITER, Served, command, options, path, serve
+from tests.service.flight.conftest import OTHER, READER, SECRET, TOKENS, WRITER, Served, command, options, path, serve
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +98,122 @@ def test_an_append_and_its_parameters_end_at_their_limits(tight: Served) -> None
             calls.rows(described("CommandGetTables"))
         assert calls.rows(described("CommandGetTables", table_name_filter_pattern="b%")).num_rows == 1
     assert tight.lake.table("small").count() == 5
+
+
+MANY = 200_000
+LONG = "x" * 20_000
+
+
+def _packed() -> Iterator[pa.Array]:
+    """Yield arrays of a few bytes that stand for 4 GB."""
+    few = pa.DictionaryArray.from_arrays(pa.array([0] * MANY, pa.int8()), pa.array([LONG]))
+    runs = pa.RunEndEncodedArray.from_arrays(pa.array([MANY], pa.int32()), pa.array([LONG]))
+    [_, view, text] = pa.array([LONG], pa.string_view()).buffers()
+    yield from (few, runs)
+    yield pa.Array.from_buffers(pa.string_view(), MANY, [None, pa.py_buffer(view.to_pybytes() * MANY), text])
+    yield pa.ListArray.from_arrays(pa.array(range(MANY + 1), pa.int32()), few)
+    yield pa.StructArray.from_arrays([runs], ["x"])
+    yield pa.StructArray.from_arrays([pa.FixedSizeListArray.from_arrays(few, 2)], ["x"])
+    yield pa.nulls(MANY * 10_000)
+
+
+def test_rows_that_stand_for_far_more_are_refused_before_they_are_unpacked(tmp_path: Path) -> None:
+    served = serve(tmp_path)
+    with served.lake:
+        served.lake.sql("CREATE TABLE t (a VARCHAR)")
+        before, pool = served.lake.current_snapshot(), pa.default_memory_pool()
+        for array in _packed():
+            held = pool.max_memory()
+            with pytest.raises(pa.ArrowInvalid, match=r"limit\.result"):
+                served.put("t", [pa.record_batch({"a": array})])
+            assert pool.max_memory() < held + (64 << 20), array.type
+        assert served.lake.current_snapshot() == before
+        few = pa.array(["a", "b", LONG]).dictionary_encode()
+        assert served.put("t", [pa.record_batch({"a": few})])["rows"] == 3
+        assert served.service.shutdown()
+
+
+def test_a_server_beside_one_over_http_has_its_limits(tmp_path: Path) -> None:
+    limits = ServiceSettings(max_body=50_000, max_unpacked=200_000, statement_seconds=1.0)
+    like = FlightSettings.like(limits, secret=SECRET)
+    lake = quacklake.connect(f"sqlite:///{tmp_path}/lake.db", tmp_path / "data")
+    lake.sql("CREATE TABLE t (a VARCHAR)")
+    with FlightService(TokenGate(lake, TOKENS), like) as service:
+        served = Served(lake, service, tmp_path)
+        for wrong in ([["x" * 60_000]], [["x" * 20_000]] * 3, [[LONG] * 2] * 2):
+            with pytest.raises(pa.ArrowInvalid, match=r"limit\.result"):
+                served.put("t", [pa.record_batch({"a": rows}) for rows in wrong])
+        shared = pa.record_batch({"a": pa.array([LONG] * 11).dictionary_encode()})
+        with pytest.raises(pa.ArrowInvalid, match=r"limit\.result"):
+            served.put("t", [shared])
+        assert served.put("t", [shared.slice(0, 9)])["rows"] == 9, "only what it is unpacked counts much"
+        with pytest.raises(flight.FlightTimedOutError, match=r"limit\.timeout"):
+            served.sql("SELECT count(*) FROM range(100000000000) a WHERE hash(a.range) = 1")
+    lake.close()
+
+
+@pytest.mark.parametrize("codec", ["lz4", "zstd"])
+@pytest.mark.parametrize("claim", [1 << 33, 1 << 40, 1 << 62, -5, 0, 7])
+def test_a_compressed_buffer_that_lies_about_its_size_is_refused(tight: Served, codec: str, claim: int) -> None:
+    grpc = pytest.importorskip("grpc", reason="a client that sends what no client of Arrow does")
+    text = "hello " * 5000
+
+    def messages() -> Iterator[bytes]:
+        sink, head = pa.BufferOutputStream(), _field(1, bytes(path("small").serialize()))
+        with pa.ipc.new_stream(
+            sink, pa.schema({"t": pa.string()}), options=pa.ipc.IpcWriteOptions(compression=codec)
+        ) as writer:
+            writer.write_batch(pa.record_batch({"t": [text] * 3}))
+        for message in pa.ipc.MessageReader.open_stream(sink.getvalue()):
+            body, size = (
+                message.body.to_pybytes() if message.body is not None else b"",
+                struct.pack("<q", 3 * len(text)),
+            )
+            if message.type == "record batch":
+                start = body.rindex(size)
+                body = body[:start] + struct.pack("<q", claim) + body[start + len(size) :]
+            yield head + _field(2, message.metadata.to_pybytes()) + _field(1000, body)
+            head = b""
+
+    before = tight.lake.current_snapshot()
+    with grpc.insecure_channel(f"127.0.0.1:{tight.service.port}") as channel:
+        put = channel.stream_stream("/arrow.flight.protocol.FlightService/DoPut")
+        with pytest.raises(grpc.RpcError) as raised:
+            list(put(messages(), metadata=[("authorization", f"Bearer {WRITER}")], timeout=60))
+    assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert tight.lake.current_snapshot() == before and tight.sql("SELECT 1 AS i").num_rows == 1
+
+
+def _field(number: int, data: bytes) -> bytes:
+    """Return bytes as a field of a message of Protocol Buffers."""
+    return _varint(number << 3 | 2) + _varint(len(data)) + data
+
+
+def _varint(number: int) -> bytes:
+    found = b""
+    while number > 127:
+        found += bytes([number & 127 | 128])
+        number >>= 7
+    return found + bytes([number])
+
+
+def test_parameters_count_as_what_they_stand_for(tight: Served) -> None:
+    with tight.client() as client:
+        calls = Calls(client, options(WRITER))
+        handle = calls.prepare("INSERT INTO small VALUES (length(?))")
+        update = described("CommandPreparedStatementUpdate", prepared_statement_handle=handle)
+        shared = pa.array(["x" * 3_000] * 4).dictionary_encode()
+        with pytest.raises(pa.ArrowInvalid, match="parameters"):
+            calls.put(update, pa.table({"0": shared}))
+
+
+def test_a_principal_takes_no_sessions_from_others() -> None:
+    options_ = SessionOptions(4)
+    mine = options_.put("me", None, {"schema": "mine"})
+    for _ in range(10):
+        options_.put("somebody", None, {"schema": "other"})
+    assert options_.get("me", mine) == {"schema": "mine"} and options_.get("somebody", mine) == {}
+    assert not options_.close("somebody", mine) and options_.close("me", mine)
 
 
 def test_a_transaction_that_nobody_uses_is_rolled_back(tight: Served) -> None:

@@ -180,7 +180,6 @@ def _tenant_gate(operator: Operator, settings: ServiceSettings, web: WebTokens |
     """Return the gate to all catalogs of a shared lake."""
     from quacklake.service.access_gate import AccessGate
 
-    tenants = operator.tenants
     return AccessGate.of_tenants(
         operator.tenants, web=web, most=settings.open_tenants, idle_seconds=settings.tenant_idle_seconds
     )
@@ -225,7 +224,7 @@ def _run(
     from quacklake.service.serving import serve as serve_until_the_end
 
     commits = GroupCommits(settings)
-    beside = None if flight is None else _flight(gate, *flight, tls, commits)
+    beside = None if flight is None else _flight(gate, settings, *flight, tls, commits)
 
     def ready() -> None:
         if not is_told:
@@ -303,13 +302,14 @@ def _gate(
     return DemoGate(folder, tokens, anonymous=anonymous)
 
 
-def _flight(gate: Gate, host: str, port: int, tls: Tls | None, commits: GroupCommits) -> FlightService:
+def _flight(
+    gate: Gate, settings: ServiceSettings, host: str, port: int, tls: Tls | None, commits: GroupCommits
+) -> FlightService:
     from quacklake.service.flight import FlightService, FlightSettings
 
-    settings = FlightSettings(host=host, port=port)
-    if tls is not None:
-        settings = FlightSettings(host=host, port=port, certificate=Path(tls.certificate), key=Path(tls.key))
-    return FlightService(gate, settings, commits=commits).serve()
+    files = {} if tls is None else {"certificate": Path(tls.certificate), "key": Path(tls.key)}
+    own = FlightSettings.like(settings, host=host, port=port, **files)
+    return FlightService(gate, own, commits=commits).serve()
 
 
 def _lines(file: str, hint: str = "write a token on each line") -> list[str]:

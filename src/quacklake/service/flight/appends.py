@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
+from pyarrow import flight
 
 from quacklake.errors import (
     AlreadyExistsError,
@@ -24,7 +25,7 @@ from quacklake.operations.handles import TransactionHandle
 from quacklake.operations.reference import TableRef
 from quacklake.service.appends import Append, GroupCommits
 from quacklake.service.digests import RowsDigest
-from quacklake.service.expansion import unpacked_size
+from quacklake.service.expansion import too_large, unpacked_size
 from quacklake.service.flight.callers import Caller
 from quacklake.service.flight.scans import table_name
 from quacklake.service.flight.settings import FlightSettings
@@ -100,6 +101,16 @@ def ingestion_of(command: Any, schema: str | None) -> Ingestion:
     )
 
 
+def read_chunk(reader: Any) -> Any:
+    """Return the next batch that a client sends, with its metadata. Raises ``InputError`` for one that is damaged."""
+    try:
+        return reader.read_chunk()
+    except flight.FlightError:
+        raise
+    except (OSError, MemoryError):  # the size of a compressed buffer is what the client says of it
+        raise InputError("the stream of the client is no valid Arrow data") from None
+
+
 class Upload:
     """The rows of a ``do_put``, at most as many bytes as the settings allow."""
 
@@ -107,6 +118,8 @@ class Upload:
         self._reader = reader
         self._context = context
         self._most = settings.size("max_put_bytes")
+        self._most_at_once = settings.size("max_unpacked")
+        self._most_body = settings.most_body
         self.schema: pa.Schema = reader.schema
         self.rows_read = 0
         self.digest, self.keyed = RowsDigest(), False
@@ -118,7 +131,7 @@ class Upload:
 
     def _next(self) -> tuple[pa.RecordBatch, str | None] | None:
         try:
-            chunk = self._reader.read_chunk()
+            chunk = read_chunk(self._reader)
         except StopIteration:
             return None
         metadata = chunk.app_metadata
@@ -128,18 +141,24 @@ class Upload:
             raise InputError("the application metadata of the first batch is the key of an append, a text") from None
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        size, found = 0, self._first
+        size, body, found = 0, 0, self._first
         self._first = None
         while found is not None:
             batch = found[0]
             if batch is not None:
                 batch.validate(full=True)  # offsets that point elsewhere would show the memory of the service
-                size += sum(map(unpacked_size, batch.columns))
+                body += _arrived(batch)
+                if self._most_body is not None and body > self._most_body:
+                    raise _too_large(self._most_body)
+                unpacked = max(batch.num_rows, sum(map(unpacked_size, batch.columns)))
+                size += unpacked
+                if size > self._most:
+                    raise _too_large(self._most)
+                if unpacked > self._most_at_once:
+                    raise too_large()
                 self.rows_read += batch.num_rows
                 if self.keyed:
                     self.digest.add(batch)
-                if size > self._most:
-                    raise ResultTooLargeError(f"an append has at most {self._most} bytes", hint="send it in parts")
                 yield _aligned(batch)
             found = self._next()
 
@@ -169,6 +188,15 @@ class Upload:
         """Raise ``CancelledError`` when the client has gone: what came may be a part of what it has."""
         if self._context.is_cancelled():
             raise CancelledError("the client has gone before the append was committed")
+
+
+def _arrived(batch: pa.RecordBatch) -> int:
+    """Return the bytes of a batch as it came: a dictionary may have come with an earlier one."""
+    return sum(buffer.size for column in batch.columns for buffer in column.buffers() if buffer is not None)
+
+
+def _too_large(most: int) -> ResultTooLargeError:
+    return ResultTooLargeError(f"an append has at most {most} bytes", hint="send it in parts")
 
 
 def _aligned(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 from quacklake.config import parse_duration, parse_size
 from quacklake.errors import ConfigError
-from quacklake.service.settings import is_loopback
+from quacklake.service.settings import ServiceSettings, is_loopback
 from quacklake.sql.safety import Safety
 
 _LEAST = {"port": 0, "endpoint_bytes": 1}
@@ -54,8 +55,15 @@ class FlightSettings:
     """The most endpoints of a table."""
     endpoint_bytes: int | str = "32MB"
     """Bytes of files below which an endpoint of a table is not divided."""
+    max_body: int | str | None = None
+    """The most bytes of one append as it arrives, without dictionaries."""
     max_put_bytes: int | str = "10GB"
-    """The most bytes of one append, found when Arrow has unpacked a message: no hook of its comes before."""
+    """The most bytes of the rows of one append, once dictionaries, runs and views are unpacked."""
+    max_unpacked: int | str = "512MiB"
+    """The most bytes of the rows of one message once they are unpacked, since they are in memory at once.
+
+    Compressed buffers are the exception: Arrow unpacks those of a message before anybody can look at it.
+    """
     group_bytes: int | str = "1MB"
     """The most bytes of an append whose rows wait to be committed together with those of others."""
     max_message: int | str = "4MB"
@@ -84,8 +92,10 @@ class FlightSettings:
             value = getattr(self, each.name)
             if isinstance(value, int | float) and not isinstance(value, bool) and value < _LEAST.get(each.name, 0):
                 raise ConfigError(f"FlightSettings({each.name}={value!r}): a number below zero makes no sense")
-        for name in ("endpoint_bytes", "max_put_bytes", "group_bytes", "max_message", "max_kept"):
+        for name in ("endpoint_bytes", "max_put_bytes", "max_unpacked", "group_bytes", "max_message", "max_kept"):
             self.size(name)
+        if self.max_body is not None:
+            self.size("max_body")
         self.safety(read_only=True)
         if (self.certificate is None) != (self.key is None):
             raise ConfigError("TLS needs a certificate and its key", hint="set both certificate and key")
@@ -97,12 +107,32 @@ class FlightSettings:
                 hint="set certificate and key, or insecure=True behind a proxy that has TLS",
             )
 
+    @classmethod
+    def like(cls, settings: ServiceSettings, **more: Any) -> FlightSettings:
+        """Return settings with the limits of a service over HTTP, for a server beside it.
+
+        Results have limits of their own: they go out in pieces, and none is kept whole.
+        """
+        return cls(
+            timeout=settings.statement_seconds,
+            max_body=settings.max_body,
+            max_put_bytes=settings.max_unpacked,
+            max_unpacked=settings.max_unpacked,
+            key_seconds=int(settings.keep_keys),
+            **more,
+        )
+
     def size(self, name: str) -> int:
         """Return a setting that is a number of bytes. Raises ``ConfigError``."""
         try:
             return parse_size(getattr(self, name))
         except ValueError as error:
             raise ConfigError(f"FlightSettings({name}={getattr(self, name)!r}): {error}") from None
+
+    @property
+    def most_body(self) -> int | None:
+        """The most bytes of an append as it arrives."""
+        return None if self.max_body is None else self.size("max_body")
 
     @property
     def most_bytes(self) -> int | None:

@@ -13,6 +13,8 @@ import pyarrow as pa
 from pyarrow import flight
 
 from quacklake.errors import InputError, UnsupportedFeatureError
+from quacklake.service.expansion import unpacked_size
+from quacklake.service.flight.appends import read_chunk
 from quacklake.service.flight.callers import Caller
 from quacklake.service.flight.queries import Answer, Parameters, Queries, Statement, parameters_of, run_one, snapshot_of
 from quacklake.service.flight.settings import FlightSettings
@@ -102,12 +104,13 @@ class Statements:
         batches: list[pa.RecordBatch] = []
         while True:
             try:
-                batch = reader.read_chunk().data
+                batch = read_chunk(reader).data
             except StopIteration:
                 break
             if batch is None:
                 continue
-            size, count = size + batch.nbytes, count + batch.num_rows
+            batch.validate(full=True)  # offsets that point elsewhere would show the memory of the service
+            size, count = size + sum(map(unpacked_size, batch.columns)), count + batch.num_rows
             if size > most or count > self._settings.max_parameter_rows:
                 raise InputError(
                     f"the parameters have more than {self._settings.max_parameter_rows} rows or {most} bytes",
