@@ -171,6 +171,14 @@ def test_no_method_shows_what_is_hidden(user: str, own_secrets: Lake, capsys: py
     assert own_secrets.table("people").count("region <> 'EU'") == 21
 
 
+def test_snapshots_tell_nothing_of_what_they_changed(secrets: Lake) -> None:
+    for text in ("FROM ducklake_snapshots('lake')", "FROM lake.snapshots()"):
+        found = secrets.as_principal("ann").sql(text).to_arrow().to_pylist()
+        assert len(found) == secrets.current_snapshot() + 1
+        told = {name for row in found for name, value in row.items() if value not in (None, [])}
+        assert told == {"snapshot_id", "snapshot_time"}, text
+
+
 @pytest.mark.parametrize("where", ["plan", "manifest"])
 def test_a_scan_hands_out_no_plan(where: str, secrets: Lake) -> None:
     scan = secrets.as_principal("rea").table("everybody" if where == "x" else "people").scan()

@@ -230,6 +230,9 @@ def test_as_many_jobs_are_kept_as_the_setting_says(lake: Lake, held: threading.E
         for each in (jobs, others):
             with pytest.raises(TooBusyError):
                 each.start(lake, "a", "verify", {}, dry_run=False)
+        assert jobs.start(lake, "b", "verify", {}, dry_run=False).state in ("waiting", "running"), (
+            "others have their own"
+        )
         held.set()
 
 

@@ -8,6 +8,7 @@ import random
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -220,6 +221,18 @@ def test_many_requests_without_a_right_token_lock_nobody_out(stack: ExitStack, t
         for name in (tenant, tenant.upper(), tenant.title()):
             assert _read(doors, tenant, name).status_code == 200
     assert len(doors.gate._doors._lakes) == 2  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("query", ["?lake=acme", "?lake=acme&more=1"])
+def test_the_body_of_a_stranger_is_not_waited_for(stack: ExitStack, tmp_path: Path, query: str) -> None:
+    doors = _open(stack, tmp_path)
+    connection = HTTPConnection(doors.http.base_url.host, doors.http.base_url.port, timeout=30)
+    connection.putrequest("POST", f"/api/v1/tables/target/rows{query}")
+    for name, value in (("Authorization", f"Bearer {NOBODY}"), ("Content-Length", "50000000")):
+        connection.putheader(name, value)
+    connection.endheaders()
+    assert connection.getresponse().status == 401
+    connection.close()
 
 
 # -- the same lake by other names --------------------------------------------------------------------------------------

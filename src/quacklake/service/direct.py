@@ -62,15 +62,18 @@ class DirectAppends:
             found = headers.get(name.encode())
             return None if found is None else found.decode("latin-1")
 
-        message = await receive()
-        body: bytes = message.get("body", b"")
-        if message.get("more_body", False):
-            pieces = [body]
-            while message.get("more_body", False):
-                message = await receive()
-                pieces.append(message.get("body", b""))
-            body = b"".join(pieces)
-        answer = await appended(service, scope, header, table, lake, body)
+        async def read() -> bytes:
+            message = await receive()
+            body: bytes = message.get("body", b"")
+            if message.get("more_body", False):
+                pieces = [body]
+                while message.get("more_body", False):
+                    message = await receive()
+                    pieces.append(message.get("body", b""))
+                body = b"".join(pieces)
+            return body
+
+        answer = await appended(service, scope, header, table, lake, read)
         repeated = "true" if answer["repeated"] else "false"
         text = f'{{"rows":{answer["rows"]},"snapshot":{answer["snapshot"]},"repeated":{repeated}}}'.encode()
         given = [(b"content-type", b"application/json"), (b"content-length", str(len(text)).encode())]

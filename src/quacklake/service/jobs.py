@@ -28,6 +28,8 @@ __all__ = ["KINDS", "Job", "Jobs"]
 
 _log = logging.getLogger("quacklake.service")
 _WORKERS = 2
+_PRINCIPALS = 64
+"""The principals whose ended jobs are all remembered; more of them share the room."""
 _LEASES = 3
 """The times that a lease is kept longer before it would end."""
 _INSIDE = "the job could not be done; the log of the service says more"
@@ -181,11 +183,7 @@ class Jobs:
         """Start work of a kind that a route has checked. Raises ``TooBusyError`` when too many wait."""
         job = Job(uuid7().hex, kind, principal, dry_run)
         with self._lock:
-            while len(self._jobs) >= self._most:
-                ended = next((id_ for id_, each in self._jobs.items() if each.state in ENDED), None)
-                if ended is None:
-                    raise TooBusyError("too many jobs wait")
-                del self._jobs[ended]
+            self._make_room(principal)
             self._jobs[job.id] = job
         try:
             self._record(lake, job)
@@ -195,6 +193,19 @@ class Jobs:
             raise
         self._threads.submit(self._run, job, work)
         return job
+
+    def _make_room(self, principal: str) -> None:
+        """Forget an ended job of a principal who has as many as it may. Raises ``TooBusyError`` without such a one."""
+        mine = [job for job in self._jobs.values() if job.principal == principal]
+        if len(mine) >= self._most:
+            ended = next((job for job in mine if job.state in ENDED), None)
+            if ended is None:
+                raise TooBusyError("too many jobs wait")
+            del self._jobs[ended.id]
+        if len(self._jobs) >= self._most * _PRINCIPALS:
+            oldest = next((job for job in self._jobs.values() if job.state in ENDED), None)
+            if oldest is not None:
+                del self._jobs[oldest.id]
 
     def _record(self, lake: Lake, job: Job) -> None:
         records = JobRecords(lake, job.principal)

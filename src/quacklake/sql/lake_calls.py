@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -138,12 +138,12 @@ def snapshots(call: LakeCall) -> pa.Table:
     tx = call.session.view(call.attached)
     with call.attached.context.catalog.read() as reader:
         found = [info for info in reader.snapshots.all() if info.id <= tx.base.id]
-    return snapshot_rows(found if tx.rules is None else [bare_snapshot(info) for info in found])
+    return snapshot_rows(found) if tx.rules is None else _bare_rows(found)
 
 
-def bare_snapshot(info: SnapshotInfo) -> SnapshotInfo:
-    """Return a snapshot without what it changed, and without texts of its author: they may name hidden tables."""
-    return replace(info, changes=(), author=None, message=None, extra=None)
+def _bare_rows(found: Sequence[SnapshotInfo]) -> pa.Table:
+    """Return when snapshots were made, and not what they changed: tables may be hidden, and texts name them."""
+    return _table(_SNAPSHOTS, [(info.id, info.time, None, [], None, None, None) for info in found])
 
 
 def snapshot_rows(found: Sequence[SnapshotInfo]) -> pa.Table:

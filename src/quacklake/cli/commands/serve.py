@@ -42,6 +42,9 @@ def serve(
     ] = None,
     oidc_audience: Annotated[str | None, option("--oidc-audience", "The audience of its tokens.", "NAME")] = None,
     oidc_keys: Annotated[str | None, option("--oidc-keys", "Its keys: a JWKS.", "URL|FILE")] = None,
+    oidc_claim: Annotated[
+        str | None, option("--oidc-claim", "The claim that names the user, by default sub.", "NAME")
+    ] = None,
     anonymous: Annotated[
         Literal["reader", "writer", "admin"] | None,
         option("--anonymous", "The role of requests without a token, on this machine only.", "ROLE"),
@@ -82,7 +85,7 @@ def serve(
     if context.config.log_format == "json":  # for a program that collects them, not for a person at a terminal
         logging.getLogger("quacklake.service").setLevel(logging.INFO)
     known = _tokens(tokens)
-    web = _web_tokens(oidc_issuer, oidc_audience, oidc_keys)
+    web = _web_tokens(oidc_issuer, oidc_audience, oidc_keys, oidc_claim)
     _check_doors(users=users or tenants, others=bool(known) or anonymous is not None, web=web is not None)
     if operators is not None and not tenants:
         raise ConfigError("operators manage tenants", hint="pass --tenants, too")
@@ -273,14 +276,14 @@ def _tls(certificate: str | None, key: str | None) -> Tls | None:
     return Tls(certificate, key)
 
 
-def _web_tokens(issuer: str | None, audience: str | None, keys: str | None) -> WebTokens | None:
-    if issuer is None and audience is None and keys is None:
+def _web_tokens(issuer: str | None, audience: str | None, keys: str | None, claim: str | None) -> WebTokens | None:
+    if issuer is None and audience is None and keys is None and claim is None:
         return None
     if issuer is None or audience is None or keys is None:
         raise ConfigError("pass --oidc-issuer, --oidc-audience and --oidc-keys, or none of them")
     from quacklake.service.web_tokens import WebTokens
 
-    return WebTokens(issuer, audience, keys)
+    return WebTokens(issuer, audience, keys, claim="sub" if claim is None else claim)
 
 
 def _gate(

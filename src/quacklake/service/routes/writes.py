@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request
@@ -77,16 +77,25 @@ async def append_rows(
     request: Request, table: TableName, idempotency_key: IdempotencyKey = None, lake: LakeName = None
 ) -> Written:
     """Add rows to a table. The answer comes when they are committed; appends that come at once share a snapshot."""
-    body = await request.body()
-    return Written(**await appended(service_of(request), request.scope, request.headers.get, table, lake, body))
+    header = request.headers.get
+    return Written(**await appended(service_of(request), request.scope, header, table, lake, request.body))
 
 
 async def appended(
-    service: Service, scope: Scope, header: Callable[[str], str | None], table: str, lake: str | None, body: bytes
+    service: Service,
+    scope: Scope,
+    header: Callable[[str], str | None],
+    table: str,
+    lake: str | None,
+    read: Callable[[], Awaitable[bytes]],
 ) -> dict[str, Any]:
-    """Add the rows of a request to a table, and return its answer once they are committed."""
+    """Add the rows of a request to a table, and return its answer once they are committed.
+
+    The body is read when the token was found to be right: nobody else takes memory for one.
+    """
     settings = service.settings
     identity = await service.enter_by(scope, header("authorization"), lake, Role.WRITER)
+    body = await read()
     future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
 
     def begin() -> Append:
