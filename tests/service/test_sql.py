@@ -270,3 +270,14 @@ def test_decimals_and_infinite_numbers_survive_as_text(service: Served) -> None:
     [row] = service.rows("SELECT 0.1::DECIMAL(38, 20) AS d, 'inf'::DOUBLE AS i, 1e308::DOUBLE AS f")
     assert (row["d"], row["i"]) == ("0.10000000000000000000", "Infinity")
     assert math.isclose(row["f"], 1e308)
+
+
+@pytest.mark.parametrize("text", ["SELEC *\nFROM t", "SELECT *\nFORM t", "INSER INTO t VALUES (1)", "garbage"])
+def test_a_misspelt_statement_is_shown_where_it_is_wrong(service: Served, text: str) -> None:
+    for who in (service.reader, service.admin):
+        problem = who.post("/api/v1/sql", json={"sql": text}).json()
+        assert (problem["status"], problem["code"]) == (400, "input.sql")
+        lines = problem["detail"].splitlines()
+        assert "syntax error" in lines[0] and lines[-2].startswith("LINE ") and lines[-1].strip() == "^"
+    refused = service.admin.post("/api/v1/sql", json={"sql": "ATTACH 'elsewhere.db'"}).json()
+    assert (refused["status"], refused["code"]) == (403, "not_permitted")

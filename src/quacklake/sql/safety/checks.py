@@ -17,6 +17,7 @@ from quacklake.format.names import fold, quote
 from quacklake.sql import statements, tree
 from quacklake.sql.attached import PREFIX
 from quacklake.sql.extensions import is_of_pipelines
+from quacklake.sql.failures import translated
 from quacklake.sql.guard import Size
 from quacklake.sql.statements import inserting, queries, rows
 from quacklake.sql.tree import Node
@@ -49,6 +50,9 @@ def admit(session: Session, cursor: Cursor, *, read_only: bool) -> Cursor:
         return cursor
     if handler is queries.query:
         return cursor
+    if handler is queries.native:
+        with translated(safe=True):  # what DuckDB does not parse is misspelt, and it says where
+            session.connection.extract_statements(cursor.text)
     raise NotPermittedError(
         f"a safe session does not run {word or 'such a statement'}",
         hint="it only reads" if read_only else "it reads and changes the rows of tables",
