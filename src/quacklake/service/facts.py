@@ -85,7 +85,7 @@ def etag(request: Request, identity: Identity, snapshot: int, more: str = "") ->
     It names the path, so that the tag of one answer says nothing about another.
     """
     context = identity.lake.handle.context
-    who = (identity.principal, identity.role.name, str(context.catalog.url), str(identity.lake.catalog))
+    who = (identity.key, identity.role.name, str(context.catalog.url), str(identity.lake.catalog))
     parts = (*who, request.url.path, str(request.url.query), more)
     return f'"{snapshot}-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:16]}"'
 

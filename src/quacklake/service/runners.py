@@ -164,7 +164,9 @@ class Runners:
 
 
 def _key(lake: Lake, name: str) -> _Key:
-    return str(lake.handle.context.catalog.url), lake.catalog, name.lower()
+    catalog = lake.handle.context.catalog
+    row = catalog.tenant_row  # its name may pass to another catalog
+    return str(catalog.url), None if row is None else row.uuid, name.lower()
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,11 @@ def _place(service: Service, lake: Lake) -> str:
     place = service.settings.backups.rstrip("/")
     if not place:
         raise InputError("this service has no place for backups", hint="start it with quacklake serve --backups PLACE")
-    return place if lake.catalog is None else f"{place}/{lake.catalog}"  # the name of a catalog is one of a folder
+    row = lake.handle.context.catalog.tenant_row
+    if row is None:
+        return place
+    # a catalog keeps its folder under another name; one that was a lake by itself has a path for one
+    return f"{place}/{row.name if '/' in row.folder else row.folder}"
 
 
 def _store(service: Service, lake: Lake) -> Store:
