@@ -11,7 +11,7 @@ import pytest
 
 from quacklake.connectors import connector
 from quacklake.connectors.protocols import Source
-from quacklake.errors import ConnectorError, SnapshotExpiredError
+from quacklake.errors import ConnectorError, CorruptFileError, SnapshotExpiredError
 
 deltalake = pytest.importorskip("deltalake", reason="the package deltalake is not installed")
 
@@ -44,6 +44,35 @@ def path(tmp_path: Path) -> Path:
     for first in (0, 10, 20):
         write(tmp_path / "t", first, first + 10)
     return tmp_path / "t"
+
+
+@pytest.mark.parametrize("feed", [False, True])
+def test_versions_whose_files_a_vacuum_has_removed_are_gone(tmp_path: Path, feed: bool) -> None:
+    path = tmp_path / "t"
+    configuration = {"delta.enableChangeDataFeed": "true"} if feed else None
+    write(path, 0, 10, configuration=configuration)
+    write(path, 10, 20)
+    write(path, 20, 30)
+    behind = new_source(path, mode="continuous", change_data_feed=feed)
+    behind.start()
+    assert behind.poll_next() is not None
+    table(path).optimize.compact()
+    table(path).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    later = new_source(path, mode="incremental", version=0, change_data_feed=feed)
+    later.start()
+    for source in (behind, later):
+        with pytest.raises(SnapshotExpiredError, match="of the Delta table is gone") as said:
+            list(drain(source))
+        assert "Begin without a checkpoint" in str(said.value.hint)
+    fresh = new_source(path)
+    fresh.start()
+    assert ids(fresh) == list(range(30))
+    for file in path.rglob("part-*.parquet"):  # no vacuum does this
+        file.unlink()
+    damaged = new_source(path)
+    damaged.start()
+    with pytest.raises(CorruptFileError):
+        list(drain(damaged))
 
 
 def test_a_continuous_source_gives_each_row_once_as_commits_come(path: Path) -> None:

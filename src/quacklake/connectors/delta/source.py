@@ -120,7 +120,7 @@ class DeltaSource(TableSource):
         schema = arrow_schema(table)
 
         def read() -> Iterator[pa.RecordBatch]:
-            with self._store.open_input(path) as opened:
+            with self._open_file(path, table.version()) as opened:
                 for batch in pq.ParquetFile(opened).iter_batches(self.options.batch_rows):
                     columns = []
                     for field in schema:
@@ -134,11 +134,39 @@ class DeltaSource(TableSource):
 
         return Unit(path, read)
 
+    def _open_file(self, path: str, version: int) -> pa.NativeFile:
+        """Open a file of a version. Raises ``SnapshotExpiredError`` for one that a vacuum has removed."""
+        try:
+            return self._store.open_input(path)
+        except CorruptFileError:
+            # a file that the newest version has is missing for another reason
+            if self._store.exists(path) or path in self._present_files():
+                raise
+            raise self._vacuumed(version) from None
+
+    def _present_files(self) -> set[str]:
+        actions = pa.table(self._table().get_add_actions(flatten=False))
+        return {unquote(path) for path in actions.column("path").to_pylist()}
+
+    def _vacuumed(self, version: int) -> SnapshotExpiredError:
+        return SnapshotExpiredError(
+            f"version {version} of the Delta table is gone: a vacuum has removed files of it",
+            hint="Begin without a checkpoint, or keep removed files for longer (delta.deletedFileRetentionDuration).",
+        )
+
     def _changes(self, version: int) -> Sequence[pa.RecordBatch]:
         """Return the changes of one commit: what was there before what is there after."""
-        with failing("the change data feed cannot be read"):
-            # the library gives the rows of a commit in no order
-            found = pa.table(self._table().load_cdf(starting_version=version, ending_version=version))
+        try:
+            with failing("the change data feed cannot be read"):
+                # the library gives the rows of a commit in no order
+                found = pa.table(self._table().load_cdf(starting_version=version, ending_version=version))
+        except (pa.ArrowException, ConnectorError) as error:
+            actions = (action for line in self._log(version) for action in map(line.get, ("add", "remove", "cdc")))
+            if not all(self._store.exists(unquote(action["path"])) for action in actions if action is not None):
+                raise self._vacuumed(version) from None
+            if isinstance(error, ConnectorError):
+                raise
+            raise ConnectorError(f"the change data feed cannot be read: {str(error).splitlines()[0]}") from error
         found = found.cast(plain(found.schema))
         rank = pc.index_in(found.column(KIND), value_set=pa.array(_KINDS))
         found = found.take(pc.sort_indices(pa.table({"rank": rank}), [("rank", "ascending")]))
