@@ -71,6 +71,37 @@ def test_a_part_of_a_secret_in_a_shortened_place_is_not_shown() -> None:
     assert shown == 'Parser Error: syntax error at or near "("'
 
 
+@pytest.mark.parametrize(
+    ("sql", "message", "shown"),
+    [
+        (
+            f"CREATE SINK trades_new WITH (type='new', token='{S}', 'table.path'='trades')",
+            f"trades_new: there is no type 'new' for trades ({S})",
+            "trades_new: there is no type 'new' for trades (***)",
+        ),
+        (f"CREATE SOURCE s WITH ('api.key'='{S}', stream='orders')", f"orders {S}", "orders ***"),
+        (f"CREATE SOURCE s WITH (url='nats://u:{S}@h', stream='orders')", f"orders nats://u:{S}@h", "orders ***"),
+        (f"ATTACH 'pg:{S}' AS x (CATALOG 'nope')", f"no 'nope' at pg:{S}", "no 'nope' at ***"),
+        (f"ATTACH 'x.db' (CATALOG 'nope', PASSWORD /* p */ '{S}')", f"no 'nope', {S}", "no 'nope', ***"),
+        (f"SET s3_secrets = ['{S}a', '{S}b']", f"{S}a {S}b", "*** ***"),
+        ("SET search_path = 'nope'", "no schema 'nope'", "no schema 'nope'"),
+        (f"PRAGMA anything('{S}')", S, "***"),
+        (f"CREATE SECRET s (SCOPE 'scope', KIND '{S}')", f"scope {S}", "*** ***"),
+        (f"SELECT 'plain'; ALTER ROLE x PASSWORD $t${S}$t$", f"plain {S}", "plain ***"),
+    ],
+)
+def test_names_and_values_that_are_no_secret_are_shown(sql: str, message: str, shown: str) -> None:
+    assert redact_message(message, sql) == shown
+
+
+def test_an_attachment_names_the_catalog_that_is_missing(lake: quacklake.Lake, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/shared.db"
+    quacklake.connect(url, data_path=tmp_path / "d", catalog="first").close()
+    with pytest.raises(QuacklakeError, match="nope") as caught:
+        lake.sql(f"ATTACH 'ducklake:{url}' AS x (CATALOG 'nope', CREATE_IF_NOT_EXISTS false)")
+    assert "***" not in caught.value.message
+
+
 def test_a_statement_is_logged_without_what_it_quotes_where_that_may_be_a_secret() -> None:
     assert redact_statement(f"ATTACH '{S}' AS x") == "ATTACH '***' AS x"
     assert redact_statement("SELECT 'x'") == "SELECT 'x'"

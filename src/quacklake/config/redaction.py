@@ -19,9 +19,21 @@ _CARRIER = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _QUOTATION = re.compile(r"'(?:[^']|'')*(?:'|\Z)|\$(\w*)\$.*?(?:\$\1\$|\Z)", re.DOTALL)
+_NAMELESS = re.compile(
+    r"(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*(?:PRAGMA|CREATE\s+(?:OR\s+REPLACE\s+)?(?:\w+\s+)?SECRET)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+"""Statements of which every quoted text may be a secret, whatever stands before it."""
+_TOKEN = re.compile(
+    r"(?P<gap>\s+|--[^\n]*(?:\n|\Z)|/\*.*?(?:\*/|\Z))"
+    r"|(?P<text>'(?:[^']|'')*(?:'|\Z)|\$(?P<tag>\w*)\$.*?(?:\$(?P=tag)\$|\Z))"
+    r'|(?P<word>"(?:[^"]|"")*(?:"|\Z)|[\w.-]+)|(?P<sign>.)',
+    re.DOTALL,
+)
 _PLACE = re.compile(r"\s*\nLINE \d+:.*\Z", re.DOTALL)
 _TELLING = 3
 """Letters from which on a quoted text is looked for in messages: shorter ones are in any sentence."""
+_NAME = re.compile(_SENSITIVE, re.IGNORECASE)
 _WORD = re.compile(r"\S+")
 _LINE = re.compile(r"\A\s*[\w+.-]+://.*")
 _LOGIN = re.compile(r"://[^\s:/?#@]*:")
@@ -64,14 +76,49 @@ def redact_statement(sql: str) -> str:
 
 
 def redact_message(message: str, sql: str) -> str:
-    """An error about a statement that carries a secret: without the lines that show the place, and quoted texts."""
+    """An error about a statement that carries a secret: without the lines that show the place, and the secrets.
+
+    >>> redact_message("no catalog 'nope' at x1y", "ATTACH 'x1y' (CATALOG 'nope', ENCRYPTION_KEY 'x')")
+    "no catalog 'nope' at ***"
+    """
     body = _PLACE.sub("", message)
-    for quoted in sorted({found[0] for found in _QUOTATION.finditer(sql)}, key=len, reverse=True):
-        inner = quoted.strip("'") if quoted.startswith("'") else quoted.strip("$")
+    for quoted in sorted(_quoted_secrets(sql), key=len, reverse=True):
+        mark = "'" if quoted.startswith("'") else quoted[: quoted.index("$", 1) + 1]
+        inner = quoted.removeprefix(mark).removesuffix(mark)
         for text in (inner, inner.replace("''", "'")):
             if len(text) >= _TELLING:
                 body = body.replace(text, MASK)
     return redact(body)
+
+
+def _quoted_secrets(sql: str) -> set[str]:
+    """Return the quoted texts of a statement that may be secrets, by the words before them.
+
+    A text is one where its option is called like one, where a part of it looks like one, and where it says what to
+    attach. Other texts are names and values, which an error must be able to show.
+    """
+    if _NAMELESS.match(sql):
+        return {found[0] for found in _QUOTATION.finditer(sql)}
+    tokens = [token for token in _TOKEN.finditer(sql) if token["gap"] is None]
+    secrets: set[str] = set()
+    words: list[str] = []
+    known = ""  # the words before the last text, for lists of texts
+    for token, behind in zip(tokens, [*tokens[1:], None], strict=True):
+        if token["word"] is not None:
+            words.append(token["word"])
+        elif token["sign"] == ";":
+            words, known = [], ""
+        elif token["text"] is not None and behind is not None and behind["sign"] in ("=", ":"):
+            words = [token["text"]]  # the name of an option, in quotes
+        elif token["text"] is not None:
+            known, words = " ".join(words) or known, []
+            if known.upper().startswith("ATTACH") or _is_secret_name(known) or redact(token["text"]) != token["text"]:
+                secrets.add(token["text"])
+    return secrets
+
+
+def _is_secret_name(words: str) -> bool:
+    return _NAME.search(words.replace(".", "_")) is not None
 
 
 def _without_login(match: re.Match[str]) -> str:
