@@ -110,6 +110,22 @@ def test_any_history_streams_as_its_change_feed_tells_it(
     assert seen[0] == inserted
 
 
+@pytest.mark.parametrize("number", range(40 if LONG else 3))
+def test_whenever_a_stream_starts_it_begins_with_the_rows_that_exist(number: int, lake: quacklake.Lake) -> None:
+    dice = chance("stream start", number)
+    for step in range(10):
+        grow(lake, dice, step)
+        if dice.random() < 0.2:
+            lake.expire_snapshots("0 seconds")
+        source = source_of(lake, max_files=dice.choice((None, 1)))
+        batches, end = drain(source, source.start(EARLIEST))
+        found = Counter(row[:2] for batch in batches for row in batch)
+        assert found == Counter((row["id"], row["v"]) for row in lake.table("t").to_pylist())
+        lake.table("t").append(rows_of(10_000 + step, 1, "last"))
+        batches, _ = drain(source, end)
+        assert [row[0] for batch in batches for row in batch] == [10_000 + step]
+
+
 def test_batches_come_in_the_order_of_snapshots_and_within_limits(lake: quacklake.Lake) -> None:
     table = lake.table("t")
     for number in range(6):
@@ -139,6 +155,29 @@ def test_a_stream_starts_where_it_is_told_to(lake: quacklake.Lake) -> None:
             source.start(wrong)
 
 
+def test_the_earliest_start_gives_the_rows_that_exist_and_then_new_ones(lake: quacklake.Lake) -> None:
+    table = lake.table("t")
+    for number in range(3):
+        table.append(rows_of(number * 100, 20))
+    lake.create_table("other", [{"id": 1}])
+    lake.table("other").delete()
+    whole = source_of(lake, max_files=1)
+    assert [len(batch) for batch in drain(whole, whole.start(EARLIEST))[0]] == [20] * 3, "as long as no row is lost"
+    table.delete("id < 5")
+    table.update({"v": "new"}, "id = 100")
+    source = source_of(lake)
+    start = source.start(EARLIEST)
+    # what happens behind the start is not part of it
+    table.delete("id = 200")
+    table.append(rows_of(900, 2))
+    table.merge_adjacent_files()
+    batches, end = drain(source, start)
+    found = sorted(row[0] for batch in batches for row in batch)
+    assert found == [*range(5, 20), *range(100, 120), *range(200, 220), 900, 901]
+    assert [row[1] for batch in batches for row in batch if row[0] == 100] == ["new"]
+    assert drain(source, end)[0] == []
+
+
 def test_a_start_that_has_expired_is_told_with_the_oldest_that_is_left(lake: quacklake.Lake) -> None:
     table = lake.table("t")
     for number in range(4):
@@ -155,7 +194,9 @@ def test_a_start_that_has_expired_is_told_with_the_oldest_that_is_left(lake: qua
     with pytest.raises(SnapshotExpiredError):
         source.plan(behind, source.latest(behind))
     batches, end = drain(source, source.start(EARLIEST))
-    assert len(batches) == 1 and len(batches[0]) == 80, "the state of the oldest snapshot, then what came"
+    assert len(batches) == 1 and len(batches[0]) == 79, "a row that was deleted before the start does not exist"
+    feed = source_of(lake, changes=True)
+    assert [len(batch) for batch in drain(feed, feed.start(EARLIEST))[0]] == [81], "the oldest state, then the delete"
     table.append(rows_of(900, 3))
     assert [len(batch) for batch in drain(source, end)[0]] == [3]
 
