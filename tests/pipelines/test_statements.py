@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 
 import quacklake
-from quacklake.errors import AlreadyExistsError, ConfigError, NotFoundError, NotPermittedError, QuacklakeError, SqlError
+from quacklake.errors import (
+    AlreadyExistsError,
+    ConfigError,
+    NotFoundError,
+    NotPermittedError,
+    QuacklakeError,
+    SqlError,
+)
+from tests.connectors.sinks import FORMATS, numbers
 from tests.pipelines.tables import connect
 
 
@@ -99,6 +107,25 @@ def test_a_source_is_queried_for_a_look(lake: quacklake.Lake, tmp_path: Path) ->
     lake.sql("DROP SOURCE IF EXISTS trades")
     with pytest.raises(QuacklakeError):
         lake.sql("SELECT * FROM trades")
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_look_at_a_feed_begins_with_the_first_version(lake: quacklake.Lake, tmp_path: Path, kind: str) -> None:
+    form = FORMATS[kind]
+    if kind == "delta":
+        from deltalake import write_deltalake
+
+        feed = {"delta.enableChangeDataFeed": "true"}
+        write_deltalake(str(tmp_path / "t"), numbers(0, 3), partition_by=["part"], configuration=feed)
+    else:
+        form.append(tmp_path, 0, 3)
+    form.append(tmp_path, 3, 5)
+    place = ", ".join(f"{name}='{value}'" for name, value in form.place(tmp_path).items())
+    lake.sql(f"CREATE SOURCE feed WITH (type='{kind}', {place}, mode='continuous', change_data_feed=true)")
+    expected = [(number, "insert") for number in range(5)]
+    assert lake.sql("SELECT id, _change_type FROM feed ORDER BY id").fetchall() == expected
+    lake.sql(f"CREATE SOURCE usual WITH (type='{kind}', {place}, change_data_feed=true)")
+    assert lake.sql("SELECT count(*) FROM usual").fetchall() == [(5,)]
 
 
 @pytest.mark.parametrize(

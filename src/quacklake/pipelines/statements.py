@@ -72,10 +72,8 @@ def source_rows(session: Session, name: str) -> pa.Table:
     """Return rows of a source: all of one that ends, and no more than a look at one that does not."""
     lake = _lake(session)
     given = dict(Definitions(lake).options(SOURCE, name))
-    if str(given.get("mode", "continuous")).lower() == "continuous":
-        given["mode"] = "batch" if not given.get("change_data_feed") else "incremental"
-        if given["mode"] == "incremental":
-            given.setdefault("version", 0)
+    if str(given.get("mode", "continuous")).lower() == "continuous" and not given.get("change_data_feed"):
+        given["mode"] = "batch"
     parsed = PipelineDefinition.parse({"pipeline": name, "source": given, "sinks": [{"type": LAKE, "table": name}]})
     source = open_source(lake, parsed.source)
     try:

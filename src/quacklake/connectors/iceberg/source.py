@@ -95,6 +95,12 @@ class IcebergSource(TableSource):
             passed.append(snapshot)
         else:
             if after != NOTHING or (passed and passed[-1].parent_snapshot_id is not None):
+                if after == NOTHING:
+                    raise SnapshotExpiredError(
+                        "the first snapshots of the Iceberg table have expired, so that its changes do not begin with"
+                        " an empty table",
+                        hint="mode='batch' reads the rows of now; mode='incremental' with a version, what came after.",
+                    )
                 raise SnapshotExpiredError(
                     f"the snapshot {after} of the Iceberg table has expired, or the table was rolled back behind it",
                     hint="Begin without a checkpoint.",
