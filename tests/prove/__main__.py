@@ -183,17 +183,20 @@ class Prover:
     def streams(self, outcome: Outcome) -> None:
         """Drivers of Spark streams: some die in a process that plays many, and some are processes that are killed."""
         total = streams.Tally()
-        kills, deaths = self.options.streams, self.options.deaths
+        kills, deaths, starts = self.options.streams, self.options.deaths, self.options.checkpoints
         try:
             for number in itertools.count():
                 folder, seed = self.folder / "lakes" / f"stream{number}", f"{self.options.seed}.{number}"
-                if total.deaths < deaths:
+                if total.starts < starts:
+                    total.add(streams.round_of_checkpoints(folder, seed))
+                elif total.deaths < deaths:
                     total.add(streams.round_of_deaths(folder, min(streams.DEATHS, deaths - total.deaths), seed))
                 elif total.kills < kills:
                     total.add(streams.round_of_streams(folder, min(streams.KILLS, kills - total.kills), seed))
                 else:
                     return
-                told = f"streams {total.deaths} of {deaths} deaths, {total.kills} of {kills} kills"
+                told = f"streams {total.starts} of {starts} starts, {total.deaths} of {deaths} deaths"
+                told += f", {total.kills} of {kills} kills"
                 print(f"{time.strftime('%H:%M:%S')} {told}", flush=True)
         finally:
             outcome.done |= facts(total)
@@ -302,6 +305,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--spark-views", type=int, default=0, help="histories of views that Spark refreshes, too")
     parser.add_argument("--streams", type=int, default=0, help="drivers of Spark streams to kill: ten seconds each")
     parser.add_argument("--deaths", type=int, default=0, help="drivers of Spark streams that die in one process")
+    parser.add_argument(
+        "--checkpoints", type=int, default=0, help="starts of streams whose checkpoints are put back or lost in part"
+    )
     parser.add_argument("--expressions", type=int, default=0, help="expressions to compare between DuckDB and Spark")
     parser.add_argument("--soak", type=float, default=60, help="seconds of constant writes beside maintenance")
     parser.add_argument("--copies", type=int, default=0, help="interleavings with another SQLite in the same process")
@@ -326,7 +332,7 @@ def main(arguments: list[str] | None = None) -> int:
         prover.run(prover.tasks())
         if options.crashes:
             prover.alone("crashes", prover.crashes)
-        if options.streams or options.deaths:
+        if options.streams or options.deaths or options.checkpoints:
             prover.alone("streams", prover.streams)
         if options.expressions:
             prover.alone("expressions", prover.expressions)

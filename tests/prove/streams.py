@@ -9,15 +9,19 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.spark.simulated import Checkpoints
 from tests.spark.streaming import MODES, POINTS, Stage, run_child
 
-__all__ = ["DEATHS", "KILLS", "Tally", "round_of_deaths", "round_of_streams"]
+__all__ = ["DEATHS", "KILLS", "LIVES", "Tally", "round_of_checkpoints", "round_of_deaths", "round_of_streams"]
 
 KILLS = 6
 """Kills of one stream: then it is brought to its end, and another is made."""
 
 DEATHS = 100
 """Drivers that die in one process, which starts Spark once."""
+
+LIVES = 100
+"""Lives of drivers of one stream whose checkpoint is put back, copied or lost in part between them."""
 
 _ANYWHERE = (*POINTS, "catalog.*", "storage.*", "stream.*", "engine.*")
 
@@ -28,6 +32,7 @@ class Tally:
 
     kills: int = 0
     deaths: int = 0
+    starts: int = 0
     streams: int = 0
     batches: int = 0
     points: Counter[str] = field(default_factory=Counter)
@@ -80,3 +85,23 @@ def round_of_deaths(folder: Path, deaths: int, seed: str) -> Tally:
         raise AssertionError(f"deaths of a stream ({mode}), seed {seed!r}, lake {folder}: {error}") from error
     shutil.rmtree(folder)
     return Tally(deaths=deaths, streams=1, seconds=time.perf_counter() - began)
+
+
+def round_of_checkpoints(folder: Path, seed: str) -> Tally:
+    """Let drivers of one stream live in this process with checkpoints that are not what they should be.
+
+    Raises ``AssertionError`` with the seed.
+    """
+    began = time.perf_counter()
+    dice = random.Random(seed)
+    folder.mkdir(parents=True)
+    played = Checkpoints(folder, seed, files=dice.random() < 0.5, stateful=dice.random() < 0.5)
+    try:
+        played.play(LIVES)
+    except AssertionError as error:
+        raise AssertionError(f"checkpoints of a stream, seed {seed!r}, lake {folder}: {error}") from error
+    finally:
+        played.close()
+    shutil.rmtree(folder)
+    points = Counter({what: count for what, count in played.outcomes.items() if "Died" in what})
+    return Tally(starts=played.restarts, streams=1, points=points, seconds=time.perf_counter() - began)

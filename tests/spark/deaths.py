@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from quacklake.spark.streams.sink import SparkSink
 
-__all__ = ["Deaths", "Died", "sink_of"]
+__all__ = ["Deaths", "Died", "death", "sink_of"]
 
 #: The points where drivers die, and the latest of their visits there at which they do.
 _ANYWHERE = {**dict.fromkeys(POINTS, 2), "catalog.*": 40, "storage.*": 8, "stream.*": 3}
@@ -38,7 +38,7 @@ class Died(BaseException):
 
 
 @contextmanager
-def _death(pattern: str, at: int, *, clean: bool) -> Iterator[None]:
+def death(pattern: str, at: int, *, clean: bool) -> Iterator[None]:
     """A driver dies at a point, when it comes there for the ``at``-th time. With ``clean`` it can still clean up."""
     reached, where, lock = 0, "", threading.Lock()
 
@@ -79,7 +79,7 @@ class Deaths:
         for number in range(kills):
             point = POINTS[number] if number < len(POINTS) else self.dice.choice(list(_ANYWHERE))
             try:
-                with _death(point, self.dice.randint(1, _ANYWHERE[point]), clean=self.dice.random() < 0.25):
+                with death(point, self.dice.randint(1, _ANYWHERE[point]), clean=self.dice.random() < 0.25):
                     self._live(executors=number % _EXECUTORS == len(POINTS))
             except Died as death:
                 self.points[str(death)] += 1

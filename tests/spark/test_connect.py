@@ -12,7 +12,8 @@ import pytest
 
 import quacklake
 from quacklake.spark.lake import SparkLake
-from quacklake.spark.streams.sink import ConnectHandle
+from quacklake.spark.streams.checkpoint import SparkCheckpoint, read_from_spark
+from quacklake.spark.streams.sink import ConnectHandle, SparkSink
 from services import SparkConnectServer
 from tests.conftest import skip_or_fail, started
 from tests.seeds import LONG
@@ -53,7 +54,11 @@ def test_batches_are_handed_over_in_files_and_committed_once(
     tmp_path: Path, session: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a server of Spark Connect does it, in a session of this process."""
-    monkeypatch.setattr(SparkLake, "_handle", lambda _, sink: ConnectHandle(sink))
+
+    def handle(lake: SparkLake, sink: SparkSink, checkpoint: str) -> ConnectHandle:
+        return ConnectHandle(sink, SparkCheckpoint(read_from_spark(lake.session, checkpoint)))
+
+    monkeypatch.setattr(SparkLake, "_handle", handle)
     with quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=str(tmp_path / "data")) as lake:
         connect_streams(lake, session)
         assert lake.verify().ok

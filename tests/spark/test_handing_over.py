@@ -79,7 +79,7 @@ class Frame:
 
 
 def handle_of(lake: quacklake.Lake, taken: list[int]) -> ConnectHandle:
-    def write(frame: str, epoch: int) -> None:
+    def write(frame: str, epoch: int, content: object) -> None:
         assert frame.endswith(f"/{epoch}/rows")
         if epoch == 2:
             raise StreamError("no more")
@@ -88,7 +88,8 @@ def handle_of(lake: quacklake.Lake, taken: list[int]) -> ConnectHandle:
     session = SimpleNamespace(read=SimpleNamespace(parquet=lambda path: path))
     engine: Any = SimpleNamespace(context=lake.handle.context, handle=lake.handle, session=session)
     sink: Any = SimpleNamespace(engine=engine, table=TableRef.parse("t"), name="s", write=write, lock=threading.Lock())
-    return ConnectHandle(sink)
+    checkpoint: Any = SimpleNamespace(content=lambda epoch: None)
+    return ConnectHandle(sink, checkpoint)
 
 
 @pytest.fixture

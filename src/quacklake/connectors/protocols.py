@@ -218,3 +218,11 @@ class Sink(Protocol):
 
     def close(self) -> None:
         """Let go of everything. Harmless when done twice."""
+
+
+@runtime_checkable
+class CountingSink(Protocol):
+    """A sink whose target says which checkpoint of the writer it has."""
+
+    def last_checkpoint(self) -> int | None:
+        """Return the last checkpoint that the target shows, -1 for none; None where that cannot be known."""

@@ -277,6 +277,19 @@ class StreamMark:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchContent:
+    """What a batch holds, as the query that counts the batches knows it: a digest, and that of the batch before it.
+
+    A batch that is run again has the same digest. ``accepted`` says that a person wants this very batch to be the next,
+    whatever the lake has of the stream.
+    """
+
+    digest: str
+    before: str | None = None
+    accepted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Checkpoint:
     """A confirmed batch of a stream, its positions and prepared commits as text; finished when every sink shows it."""
 
@@ -376,11 +389,20 @@ def claimed(known: StreamMark | None, name: str, query: str, run: str, *, restar
 
 
 def marked(
-    known: StreamMark | None, name: str, run: str, epoch: int, position: str | None, *, gaps: bool = False
+    known: StreamMark | None,
+    name: str,
+    run: str,
+    epoch: int,
+    position: str | None,
+    *,
+    gaps: bool = False,
+    content: BatchContent | None = None,
 ) -> StreamMark:
     """Return the mark after a batch; with ``gaps`` batches may have been left out.
 
-    Raise ``StreamBatchDoneError`` for one that is in the lake, ``StreamFencedError`` unless the run was the last claim.
+    With a ``content``, only the last batch with the same content counts as one that is in the lake; its digest is the
+    position. Raise ``StreamBatchDoneError`` for a batch that is in the lake, ``StreamFencedError`` unless the run was
+    the last claim, and ``StreamMismatchError`` for a batch that is not the one after the last.
     """
     if known is None:
         raise StreamFencedError(f'the stream "{name}" was forgotten while it ran', hint="start it again")
@@ -388,6 +410,10 @@ def marked(
         raise StreamFencedError(
             f'another query has taken over the stream "{name}"', hint="run one query at a time under a name"
         )
+    if content is not None:
+        _check_content(known, epoch, content, gaps=gaps)
+        if content.accepted:
+            return replace(known, epoch=epoch, position=content.digest)
     if epoch <= known.epoch:
         raise StreamBatchDoneError(f'batch {epoch} of the stream "{name}" is in the lake already')
     if epoch != known.epoch + 1 and not gaps:
@@ -397,4 +423,28 @@ def marked(
             hint="is the checkpoint that of another stream, or the lake restored from a backup?"
             " restart=True continues without them",
         )
-    return replace(known, epoch=epoch, position=position)
+    return replace(known, epoch=epoch, position=position if content is None else content.digest)
+
+
+def _check_content(known: StreamMark, epoch: int, content: BatchContent, *, gaps: bool) -> None:
+    """Raise for a batch that is in the lake, and for one of another history.
+
+    A mark of an older version has no digest: the batch with its number is taken for the same.
+    """
+    if epoch == known.epoch and (known.position == content.digest or (known.position is None and not content.accepted)):
+        raise StreamBatchDoneError(f'batch {epoch} of the stream "{known.name}" is in the lake already')
+    if content.accepted:
+        return
+    follows = epoch == known.epoch + 1 and (gaps or known.position in (None, content.before))
+    if epoch <= known.epoch + 1 and not follows:
+        raise older_checkpoint(known, epoch)
+
+
+def older_checkpoint(known: StreamMark, epoch: int) -> StreamMismatchError:
+    """Return the error for a checkpoint that is not the one of the last batch in the lake."""
+    return StreamMismatchError(
+        f'the checkpoint of the stream "{known.name}" does not fit to batch {known.epoch}, the last one in the lake:'
+        f" it is an older or another copy, or not whole, and its next batch is {epoch}",
+        hint=f"restore the whole checkpoint that has batch {known.epoch}; restart_from={epoch} goes on with this one,"
+        " and rows may then be in the table twice, or be missing",
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -14,7 +15,15 @@ from quacklake.catalog import Reader, Writer, own_tables
 from quacklake.catalog.expiring import names_of
 from quacklake.errors import ConfigError, InputError, NotFoundError, nearest
 from quacklake.format.names import fold, uuid7
-from quacklake.format.objects import REQUEST_STREAM, StreamMark, TableInfo, check_stream, claimed, is_own_stream
+from quacklake.format.objects import (
+    REQUEST_STREAM,
+    BatchContent,
+    StreamMark,
+    TableInfo,
+    check_stream,
+    claimed,
+    is_own_stream,
+)
 from quacklake.format.options import OptionRow, OptionType, Scope, format_option, option
 from quacklake.format.snapshots import (
     Names,
@@ -159,6 +168,18 @@ class StreamPositions(_Group):
             mark = claimed(known, name, query, run, restart=restart)
             own_tables.put_stream(writer, mark, new=known is None)
         return mark
+
+    def note_content(self, name: str, run: str, epoch: int, content: BatchContent) -> None:
+        """Write what the last batch holds into a mark of an older version, which lacks it."""
+        with self._writing() as writer:
+            known = own_tables.find_stream(writer, name)
+            if known is not None and (known.run, known.epoch, known.position) == (run, epoch, None):
+                own_tables.put_stream(writer, replace(known, position=content.digest), new=False)
+
+    def find(self, name: str) -> StreamMark | None:
+        """Return the mark of a stream; None for one that was never claimed."""
+        with self._reading() as reader:
+            return own_tables.find_stream(reader, name)
 
     def list(self) -> pa.Table:
         """Return every stream: its name, last committed batch, position and query."""

@@ -51,6 +51,8 @@ class Barrier:
         self._unfinished = list(claim.unfinished)
         self.last = claim.last
         self.commits: dict[str, CommitInfo] = {}
+        self.tables: Mapping[str, str] = {}
+        """The UUIDs of the tables of the lake that are sinks, which checkpoints keep."""
 
     def recover(self) -> int:
         """Show what an earlier run has confirmed and not shown. Return how many checkpoints that were."""
@@ -61,7 +63,12 @@ class Barrier:
         return count
 
     def commit(
-        self, checkpoint_id: int, position: str, stages: Mapping[str, Stage], prepares: Mapping[str, Prepare]
+        self,
+        checkpoint_id: int,
+        position: str,
+        stages: Mapping[str, Stage],
+        prepares: Mapping[str, Prepare],
+        batch: str | None = None,
     ) -> dict[str, Counts]:
         """Commit a batch and return the numbers of each sink. One that is confirmed already is only shown.
 
@@ -75,7 +82,7 @@ class Barrier:
         try:
             for name, prepare in prepares.items():
                 prepared[name] = prepare(checkpoint_id)
-            manifest = Manifest(checkpoint_id, position, prepared)
+            manifest = Manifest(checkpoint_id, position, prepared, batch, self.tables)
             reach("pipeline.confirm.before")
             counts = self._confirm(manifest, stages)
         except CommitUnknown:

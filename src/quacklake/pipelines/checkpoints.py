@@ -25,17 +25,26 @@ _QUERY = "pipeline"
 
 @dataclass(frozen=True)
 class Manifest:
-    """A checkpoint: how far the source has come, and the commits that the sinks have prepared."""
+    """A checkpoint: how far the source has come, and the commits that the sinks have prepared.
+
+    ``batch`` is the digest of what Spark's progress says of the batch; None on other engines. ``tables`` are the sinks
+    that are tables of the lake, each with the UUID of its table.
+    """
 
     checkpoint_id: int
     position: str
     prepared: Mapping[str, PreparedCommit] = field(default_factory=dict)
+    batch: str | None = None
+    tables: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """Return the manifest as JSON."""
         sinks = {name: json.loads(commit.to_json()) for name, commit in self.prepared.items()}
+        known: dict[str, Any] = {} if self.batch is None else {"batch": self.batch}
+        if self.tables:
+            known["tables"] = dict(self.tables)
         return json.dumps(
-            {"version": 1, "checkpoint_id": self.checkpoint_id, "position": self.position, "sinks": sinks}
+            {"version": 1, "checkpoint_id": self.checkpoint_id, "position": self.position, "sinks": sinks, **known}
         )
 
     @classmethod
@@ -46,7 +55,8 @@ class Manifest:
             if found["version"] != 1:
                 raise InputError("a checkpoint of a later version cannot be read", hint="Upgrade quacklake.")
             sinks = {name: PreparedCommit.from_json(json.dumps(each)) for name, each in found["sinks"].items()}
-            return cls(int(found["checkpoint_id"]), str(found["position"]), sinks)
+            tables = {str(name): str(uuid) for name, uuid in found.get("tables", {}).items()}
+            return cls(int(found["checkpoint_id"]), str(found["position"]), sinks, found.get("batch"), tables)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError(f"this is not a checkpoint: {text[:80]!r}") from error
 
@@ -61,6 +71,10 @@ class Claim:
     last: int
     position: str | None
     unfinished: tuple[Manifest, ...]
+    manifest: Manifest | None = None
+    """The last checkpoint; None before the first."""
+    accepted: bool = False
+    """True when the pipeline goes on whatever has changed."""
 
 
 class Checkpoints:
@@ -101,9 +115,10 @@ class Checkpoints:
                 query = f"{_QUERY}:{hash_}:{incarnation}"
                 mark = StreamMark(self.name, query, run, known.epoch, known.position, known.snapshot_id)
             own_tables.put_stream(writer, mark, new=known is None)
-            open_ = [each for each in own_tables.checkpoints(writer, self.name) if each.state == Checkpoint.CONFIRMED]
-        unfinished = tuple(Manifest.from_json(each.manifest) for each in open_)
-        return Claim(self.name, run, incarnation, mark.epoch, mark.position, unfinished)
+            kept = own_tables.checkpoints(writer, self.name)
+        unfinished = tuple(Manifest.from_json(each.manifest) for each in kept if each.state == Checkpoint.CONFIRMED)
+        last = next((Manifest.from_json(each.manifest) for each in kept if each.checkpoint_id == mark.epoch), None)
+        return Claim(self.name, run, incarnation, mark.epoch, mark.position, unfinished, last, accept)
 
     def confirm(self, tx: Transaction, claim: Claim, manifest: Manifest) -> None:
         """Let a transaction confirm a checkpoint. Its commit raises ``StreamFencedError`` in a replaced run."""

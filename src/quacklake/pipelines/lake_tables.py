@@ -67,6 +67,11 @@ class LakeSink:
         if not self.evolve:
             self.lake.handle.context.match(schema, found, partial=True)
 
+    def table_id(self) -> str | None:
+        """Return the UUID of the table; None when it is not there."""
+        found = self.lake.handle.view().get_table(self.ref.schema, self.ref.name)
+        return None if found is None else found.uuid
+
     def stage(self, rows: pa.Table, run: Run) -> Counts:
         """Let ``run`` commit the rows of a batch."""
         context = self.lake.handle.context

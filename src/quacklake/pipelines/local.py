@@ -92,10 +92,12 @@ class LocalRun:
 
     def open(self) -> None:
         """Show what an earlier run has confirmed, make the sinks ready, and begin behind the last checkpoint."""
+        self._sinks.check(self._claim)
         self.barrier.recover()
         schema = self._schema = self._source.schema()
         empty = self._results(pa.table([pa.array([], field.type) for field in schema], schema=schema))
         self._sinks.initialize({name: rows.schema for name, rows in empty.items()})
+        self.barrier.tables = self._sinks.table_ids()
         if self._letters is not None:
             if not hasattr(self._source, "take_rejected"):
                 raise ConfigError("dead_letters are for sources of messages", hint="Leave it out.")

@@ -11,9 +11,12 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from quacklake.connectors.options import ConnectorOptions
-from quacklake.connectors.protocols import Sink, Source
+from quacklake.connectors.protocols import CountingSink, Sink, Source
 from quacklake.connectors.registry import connector
+from quacklake.errors import StreamMismatchError
+from quacklake.format.objects import NOTHING_YET
 from quacklake.lake import Lake
+from quacklake.pipelines.checkpoints import Claim
 from quacklake.pipelines.definition import LAKE, PipelineDefinition, SourceDefinition
 from quacklake.pipelines.lake_tables import LakeSink, LakeSource
 
@@ -48,6 +51,40 @@ class Sinks:
         """The names of all sinks, those of tables first."""
         return [*self.tables, *self.others]
 
+    def check(self, claim: Claim) -> None:
+        """Raise ``StreamMismatchError`` when a sink does not have what the checkpoints of a pipeline say.
+
+        A table that was dropped would come back with the new rows alone; and to a lake that was restored from a backup,
+        the commits of the checkpoints that it has forgotten look like the next ones.
+        """
+        known = claim.manifest
+        for name, table in self.tables.items():
+            if known is None or claim.accepted:
+                break
+            found, expected = table.table_id(), known.tables.get(name)
+            if found is None and (expected is not None or not known.tables):
+                raise _lost(claim, name, f"the table {table.table} was dropped or renamed")
+            if expected not in (None, found):
+                raise _lost(claim, name, f"the table {table.table} was dropped, and another one is in its place")
+        for name, sink in self.others.items():
+            last = sink.last_checkpoint() if isinstance(sink, CountingSink) else None
+            if last is None:
+                continue
+            if last > claim.last:
+                raise StreamMismatchError(
+                    f'the sink "{name}" of the pipeline "{claim.name}" has checkpoint {last}, and the lake only'
+                    f" {claim.last}: it was restored from a backup",
+                    hint="restart begins again, and writes all rows once more: empty the sink first",
+                )
+            missing = known is not None and name in known.prepared and claim.last > len(claim.unfinished) - 1
+            if last == NOTHING_YET and missing and not claim.accepted:
+                raise _lost(claim, name, "the table was dropped, or another one is in its place")
+
+    def table_ids(self) -> dict[str, str]:
+        """Return the UUIDs of the tables of the lake, by the names of their sinks."""
+        found = {name: table.table_id() for name, table in self.tables.items()}
+        return {name: id_ for name, id_ in found.items() if id_ is not None}
+
     def initialize(self, schemas: Mapping[str, pa.Schema]) -> None:
         """Create the tables of all sinks, or check that the rows fit."""
         for name, table in self.tables.items():
@@ -59,6 +96,14 @@ class Sinks:
         """Let go of everything."""
         for sink in self.others.values():
             sink.close()
+
+
+def _lost(claim: Claim, name: str, what: str) -> StreamMismatchError:
+    return StreamMismatchError(
+        f'{what}, which is the sink "{name}" of the pipeline "{claim.name}": the rows up to checkpoint'
+        f" {claim.last} would be missing",
+        hint="restart begins again and writes all rows; accept goes on with the new rows alone",
+    )
 
 
 def open_source(lake: Lake, definition: SourceDefinition) -> Source:

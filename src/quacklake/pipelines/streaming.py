@@ -1,7 +1,8 @@
 """Run a pipeline on Spark: Structured Streaming reads and keeps state, executors write the files of all sinks.
 
 Spark's own progress and state are in a folder below the lake's data path. The barrier is what counts: a batch that
-Spark repeats after a crash is known by its number, and only shown if that is what was left to do.
+Spark repeats after a crash is known by what the progress says of it, and only shown if that is what was left to do. Its
+rows are computed all the same where the query has state, which Spark keeps for whole batches only.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ class SparkRun:
         session: SparkSession | None = None,
     ) -> None:
         from quacklake.spark.lake import spark
+        from quacklake.spark.streams.checkpoint import SparkCheckpoint, read_from_store
 
         self._lake = lake
         self._definition = definition
@@ -71,6 +73,7 @@ class SparkRun:
         self.barrier = Barrier(lake.handle, checkpoints, claim, self._sinks.others, origins)
         self._folder = f"{folder(definition.name)}{claim.incarnation}/"
         self._store = lake.handle.context.store
+        self._checkpoint = SparkCheckpoint(read_from_store(self._store, self._folder))
         self._reports: queue.Queue[BatchReport] = queue.Queue()
         self._error: BaseException | None = None
         self._query: StreamingQuery | None = None
@@ -81,13 +84,9 @@ class SparkRun:
 
     def open(self) -> None:
         """Show what an earlier run has confirmed, and start the query behind the last checkpoint."""
+        self._sinks.check(self._claim)
         self.barrier.recover()
-        last = self._claim.last
-        if last >= 0 and not self._store.exists(f"{self._folder}offsets/{last}"):
-            raise StreamMismatchError(
-                f"the progress of Spark behind checkpoint {last} is gone",
-                hint="Use restart to start over.",
-            )
+        self._check_progress()
         from quacklake.spark.runtime.settings import spark_uri
 
         frame = self._source.stream()
@@ -105,6 +104,21 @@ class SparkRun:
             self._query = writer.queryName(f"quacklake {self._definition.name}").start()
         if self._until_caught_up:
             threading.Thread(target=self._catch_up, name="quacklake-pipeline", daemon=True).start()
+
+    def _check_progress(self) -> None:
+        """Raise ``StreamMismatchError`` unless Spark's progress has the batch of the last checkpoint."""
+        last = self._claim.last
+        if last < 0:
+            return
+        found = self._checkpoint.digest(last)
+        hint = f"restore {self._store.url(self._folder)} as it was at checkpoint {last}, or use restart to start over"
+        if found is None:
+            raise StreamMismatchError(f"the progress of Spark behind checkpoint {last} is gone", hint=hint)
+        known = None if self._claim.manifest is None else self._claim.manifest.batch
+        if known not in (None, found):
+            raise StreamMismatchError(
+                f"the progress of Spark is that of another checkpoint {last} than the last one in the lake", hint=hint
+            )
 
     def step(self) -> BatchReport | None:
         """Return the report of the next batch; None when there is none yet, or all is done."""
@@ -169,6 +183,7 @@ class SparkRun:
         rows = shown if self._stateful else self._queried(self._source.rows(self._source.nothing()))
         schema = arrow_schema(rows.schema, required=False)
         self._sinks.initialize(dict.fromkeys(self._sinks.names, schema))
+        self.barrier.tables = self._sinks.table_ids()
         if self._letters is not None:
             found = self._source.rejected(self._source.nothing())
             if found is None:
@@ -177,12 +192,21 @@ class SparkRun:
 
     def _batch(self, frame: DataFrame, epoch: int) -> None:
         """Pass a batch on."""
+        from quacklake.spark.streams.sink import read_through
+
         began = time.perf_counter()
         try:
             if self._error is not None:
                 raise self._error
-            if epoch <= self.barrier.last:
+            if epoch < self.barrier.last:
+                raise StreamMismatchError(
+                    f"Spark repeats checkpoint {epoch}, and the lake has checkpoint {self.barrier.last}",
+                    hint="use restart to start over",
+                )
+            if epoch == self.barrier.last:
                 self.barrier.recover()
+                if self._stateful:
+                    read_through(frame)
                 return
             report = self._pass_on(frame, epoch, began)
         except BaseException as error:
@@ -205,7 +229,8 @@ class SparkRun:
                 stages["dead_letters"] = self._stage("dead_letters", self._letters, bad)
             prepares = {name: self._prepare(sink, branches[name]) for name, sink in self._sinks.others.items()}
             reach("pipeline.batch.read")
-            counts = self.barrier.commit(epoch, position, stages, prepares)
+            batch = self._checkpoint.content(epoch).digest
+            counts = self.barrier.commit(epoch, position, stages, prepares, batch)
         finally:
             frame.unpersist()
         letters = counts.pop("dead_letters", {}).get("rows", 0)

@@ -272,13 +272,16 @@ class SparkLake(SparkMaintaining):
         trigger: str | None = None,
         evolve: bool = False,
         restart: bool = False,
+        restart_from: int | None = None,
         **unknown: object,
     ) -> StreamHandle:
         """Start a stream that writes the rows of a streaming DataFrame into a table, each batch once.
 
-        ``name`` is the name of the stream in the lake: the number of its last batch is committed with the rows. A
-        replayed batch adds nothing, and a second query under the same name ends the first. ``checkpoint`` is the folder
-        of Spark's own progress; another folder under an existing name is refused, unless ``restart`` is true. ``mode``
+        ``name`` is the name of the stream in the lake: its last batch is committed with the rows, by its number and a
+        digest of its offsets. A replay of that batch adds nothing, and a second query under the same name ends the
+        first. ``checkpoint`` is the folder of Spark's own progress; that of another query is refused, unless
+        ``restart`` is true. An older copy is refused, too: ``restart_from`` is the number of the batch with which the
+        stream goes on all the same, so that rows may be written twice, or be missing. ``mode``
         is ``append``; ``upsert``, which updates rows that have the keys ``on`` and inserts the others; or ``changes``,
         which also deletes, for rows in the form of ``read_stream(changes=True)``. When a batch of ``upsert`` has
         several rows with one key, the last by the column ``order_by`` counts; without ``order_by`` they are an error.
@@ -287,7 +290,7 @@ class SparkLake(SparkMaintaining):
         the table. With ``evolve``, the table gets the additional columns of the rows.
         """
         known = ("name", "checkpoint", "mode", "on", "order_by", "output_mode", "trigger", "evolve", "restart")
-        refuse_unknown(unknown, known)
+        refuse_unknown(unknown, (*known, "restart_from"))
         when = trigger_of(trigger)
         if choice("output_mode", output_mode, OUTPUT_MODES) != "append" and mode != "upsert":
             raise InputError(f'output_mode="{output_mode}" emits rows again', hint='pass mode="upsert", and their keys')
@@ -295,8 +298,12 @@ class SparkLake(SparkMaintaining):
             raise InputError("the DataFrame is not a stream", hint="append() writes it, or make it with readStream")
         if not checkpoint:
             raise InputError("a stream needs a checkpoint", hint='pass checkpoint="checkpoints/name"')
+        if restart_from is not None and (isinstance(restart_from, bool) or restart_from < 0):
+            raise InputError(f"restart_from must be the number of a batch, not {restart_from!r}")
         sink = self._sink(table, name, mode, on, order_by, evolve=evolve, restart=restart)
-        handle = self._handle(sink)
+        sink.restart_from = restart_from
+        handle = self._handle(sink, str(checkpoint))
+        handle.check()
         writer = frame.writeStream.foreachBatch(handle.hand_over()).option("checkpointLocation", str(checkpoint))
         writer = writer.outputMode(output_mode).trigger(**when)  # type: ignore[arg-type]
         handle._begin(writer.start(), restart=restart)
@@ -318,7 +325,8 @@ class SparkLake(SparkMaintaining):
         Rows that are updated, deleted or moved by maintenance do not appear again. With ``changes``, the stream has
         every change of a row, with ``_change_type`` (``insert``, ``delete``, ``update_preimage``,
         ``update_postimage``), ``_commit_version`` and ``_commit_timestamp``. ``starting`` is the first snapshot, by
-        number, tag or time; ``"earliest"`` for all existing rows and then new ones; or ``"latest"`` for new rows only.
+        number, tag or time; ``"earliest"`` for all rows that exist and then new ones (with ``changes``: for all changes
+        that the history has); or ``"latest"`` for new rows only.
         A batch has at most ``max_files`` files of ``max_bytes`` in total, but always a whole snapshot.
 
         On Spark Connect the server itself looks for new rows. There ``lake_url`` is required: the URL by which the
@@ -411,11 +419,13 @@ class SparkLake(SparkMaintaining):
         require(self.session, "a stream")
         return SparkSink(self._engine, name, ref, mode, keys, order_by, evolve=evolve, gaps=restart)
 
-    def _handle(self, sink: SparkSink) -> StreamHandle:
+    def _handle(self, sink: SparkSink, checkpoint: str) -> StreamHandle:
         from quacklake.spark.runtime.session import is_connect
+        from quacklake.spark.streams.checkpoint import SparkCheckpoint, read_from_spark
         from quacklake.spark.streams.sink import ConnectHandle, StreamHandle
 
-        return ConnectHandle(sink) if is_connect(self.session) else StreamHandle(sink)
+        kind = ConnectHandle if is_connect(self.session) else StreamHandle
+        return kind(sink, SparkCheckpoint(read_from_spark(self.session, checkpoint)))
 
     # -- settings ----------------------------------------------------------------------------------------------------
 

@@ -167,7 +167,9 @@ class Attempt:
         new = known is None and given.starts is not None
         if known is None and given.starts is not None:
             known = StreamMark(given.stream, given.starts, given.run)
-        return marked(known, given.stream, given.run, given.epoch, given.position, gaps=given.gaps), new
+        epoch, content = given.epoch, given.content
+        mark = marked(known, given.stream, given.run, epoch, given.position, gaps=given.gaps, content=content)
+        return mark, new
 
     def _put_marks(self, snapshot: Snapshot) -> None:
         """Write the marks of streams and the token, which tell later that this was committed."""

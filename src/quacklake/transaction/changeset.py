@@ -18,7 +18,7 @@ from quacklake.catalog.objects import TagRow
 from quacklake.catalog.writing import writer as rows
 from quacklake.format.bounds import Predicate
 from quacklake.format.mappings import NameMapping
-from quacklake.format.objects import MacroInfo, SchemaInfo, TableInfo, ViewInfo
+from quacklake.format.objects import BatchContent, MacroInfo, SchemaInfo, TableInfo, ViewInfo
 from quacklake.format.schema import stored_alike
 from quacklake.format.signatures import NO_SIGNATURE, Signature
 from quacklake.format.snapshots import Change, ChangeKind, Snapshot
@@ -302,6 +302,7 @@ class PendingMark:
     starts: str | None = None
     """The query of a stream that nobody has claimed: this batch begins it."""
     once: str | None = None
+    content: BatchContent | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from quacklake.errors import (
     ReadOnlyError,
 )
 from quacklake.format.names import above, check_name, fold, object_dir, uuid7
-from quacklake.format.objects import MacroInfo, SchemaInfo, TableInfo, ViewInfo
+from quacklake.format.objects import BatchContent, MacroInfo, SchemaInfo, TableInfo, ViewInfo
 from quacklake.format.schema import TableSchema, same_shapes, stored_alike
 from quacklake.format.snapshots import Operation, Snapshot, token_with
 from quacklake.scan.remembered import Plans
@@ -313,6 +313,7 @@ class Transaction(Reading):
         keep: int = 3,
         finished: bool = False,
         starts: str | None = None,
+        content: BatchContent | None = None,
     ) -> None:
         """Let the changes be batch ``epoch`` of a stream: they are committed together with that, and only once.
 
@@ -321,9 +322,11 @@ class Transaction(Reading):
         batches before it are missing, unless there may be ``gaps``; nothing is changed then. With a ``manifest`` the
         batch is also a checkpoint, of which the lake keeps the last ``keep``; ``finished`` when nothing is left to do.
         ``starts`` is the query of a stream that need not be claimed before: the batch begins it, if it is not there.
+        With a ``content``, whose digest is the position, another batch of the same number is a ``StreamMismatchError``.
         """
         self.check_writable()
-        self._marks[stream] = PendingMark(stream, run, epoch, position, gaps, manifest, keep, finished, starts)
+        mark = PendingMark(stream, run, epoch, position, gaps, manifest, keep, finished, starts, content=content)
+        self._marks[stream] = mark
 
     def forget(self, stream: str) -> None:
         """Let the commit forget a stream, whether it is there or not."""

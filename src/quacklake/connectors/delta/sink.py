@@ -94,6 +94,12 @@ class DeltaSink(EvolvingSink):
             compression=self._compression,
         )
 
+    def last_checkpoint(self) -> int:
+        """Return the last checkpoint of this writer that the log has, -1 for none and without a table."""
+        with failing("the Delta table cannot be opened"):
+            there = DeltaTable.is_deltatable(self.location, storage_options=self._storage)
+            return self._last_checkpoint(self._table()) if there else -1
+
     def write_batch(self, batch: pa.RecordBatch) -> None:
         """Keep a batch; write files when they would have the target size."""
         if not batch.schema.equals(self._given):

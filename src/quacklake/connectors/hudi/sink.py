@@ -94,6 +94,10 @@ class HudiSink(StagedSink):
             ending=".staged",
         )
 
+    def last_checkpoint(self) -> int:
+        """Return the last checkpoint of this writer that the table has, -1 for none and without a table."""
+        return self._marks.last(self._timeline()).checkpoint
+
     def write_batch(self, batch: pa.RecordBatch) -> None:
         """Keep a batch; write files when they would have the target size."""
         self.stage.add(batch)

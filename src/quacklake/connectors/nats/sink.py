@@ -88,6 +88,11 @@ class NatsSink(StagedSink):
             schema=schema,
         )
 
+    def last_checkpoint(self) -> int | None:
+        """Return the last checkpoint that is known to be published; None where none is."""
+        last = self._published(self._look().created)[0]
+        return None if last < 0 else last
+
     def write_batch(self, batch: pa.RecordBatch) -> None:
         """Keep a batch; write files when they would have the target size."""
         self.stage.add(batch)

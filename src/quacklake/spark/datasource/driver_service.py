@@ -168,7 +168,7 @@ class DriverService:
         self._opened: dict[_Place, LakeHandle] = {}
         self._streams: dict[str, _Served] = {}
         self._sources: dict[tuple[Any, ...], StreamSource] = {}
-        self._sink = TableSink(self._lake, lambda: session is not None and overwrites_dynamically(session))
+        self._sink = TableSink(self._lake, lambda: session is not None and overwrites_dynamically(session), session)
         self._answers: Mapping[str, Callable[..., Any]] = {
             **{name: getattr(self, f"_{name}") for name in ("schema", "pushes", "parts", "start", "latest", "between")},
             **{name: getattr(self._sink, name) for name in ("begin", "commit", "abort")},

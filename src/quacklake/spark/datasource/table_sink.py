@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
+from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType, StructType
 
 from quacklake.errors import CommitUnknown, InputError, SchemaMismatchError, StreamBatchDoneError
-from quacklake.format.objects import check_stream
+from quacklake.format.objects import BatchContent, check_stream
 from quacklake.format.snapshots import Operation
 from quacklake.operations import dml
 from quacklake.operations.change_feed import Bound
@@ -27,6 +28,7 @@ from quacklake.operations.options import StreamPositions
 from quacklake.operations.reference import TableRef
 from quacklake.spark.changes.partition_overwrite import DYNAMIC, MODES, overwrite_partitions
 from quacklake.spark.runtime.local import inner_types
+from quacklake.spark.streams.checkpoint import SparkCheckpoint, read_from_spark
 from quacklake.spark.streams.source import EARLIEST, choice, positive, refuse_unknown
 from quacklake.spark.write.rows import Prepared, carries, given_columns
 from quacklake.spark.write.tasks import TaskRows, write_task
@@ -42,10 +44,11 @@ READ_CARRIED = (*READ_STREAM, "version", UUID)
 READ_ANY = tuple(dict.fromkeys((*READ, *READ_CARRIED)))
 """Options that are allowed before it is known whether a read is a stream."""
 WRITE = (*_TABLE, "replaceWhere", "partitionOverwriteMode")
-WRITE_STREAM = (*_TABLE, "streamName", "restart")
+WRITE_STREAM = (*_TABLE, "streamName", "restart", "restartFrom")
 
 _ALIAS = "path"  # the option in which ``load("sales")`` and ``save("sales")`` pass a name
 _SPARKS = ("checkpointLocation", "queryName")
+_CHECKPOINTS = "spark.sql.streaming.checkpointLocation"
 _ONLY_CHANGES = ("startingVersion", "startingTimestamp", "endingVersion", "endingTimestamp")
 _NOT_CHANGES = ("version", "timestamp", "followLatest", "where")
 
@@ -73,6 +76,13 @@ class FormatOptions:
     def flag(self, name: str) -> bool:
         text = self.get(name)
         return text is not None and choice(name, text.lower(), ("true", "false")) == "true"
+
+    def batch(self, name: str) -> int | None:
+        """Return the number of a batch, which counts from 0. Raises ``InputError`` for anything else."""
+        text = self.get(name)
+        if text is not None and not text.isdecimal():
+            raise InputError(f"{name} must be the number of a batch, not {text!r}")
+        return None if text is None else int(text)
 
     def number(self, name: str) -> int | None:
         text = self.get(name)
@@ -139,8 +149,15 @@ class _Batch(NamedTuple):
 class TableSink:
     """Commits writes with ``format("quacklake")``. Safe to share between threads."""
 
-    def __init__(self, find_lake: Callable[[FormatOptions], LakeHandle], usually_dynamic: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        find_lake: Callable[[FormatOptions], LakeHandle],
+        usually_dynamic: Callable[[], bool],
+        session: SparkSession | None = None,
+    ) -> None:
         self._find_lake = find_lake
+        self._session = session
+        self._checkpoints: dict[tuple[str, str], SparkCheckpoint] = {}
         self._usually_dynamic = usually_dynamic
         self._writes: dict[str, _Write] = {}
         self._runs: dict[str, tuple[str, str]] = {}
@@ -210,6 +227,20 @@ class TableSink:
         found = FormatOptions.parse(options, WRITE_STREAM)
         _remove(_Write(self._find_lake(found), found, overwrite), _unpacked(written))
 
+    def _content(self, options: FormatOptions, batch: _Batch) -> BatchContent | None:
+        """Return what a batch holds; None where the place of the checkpoint is unknown, so that only numbers count."""
+        location = options.get("checkpointLocation")
+        if location is None and self._session is not None:
+            root, query = self._session.conf.get(_CHECKPOINTS, None), options.get("queryName")
+            location = None if root is None or query is None else f"{root}/{query}"
+        if location is None or self._session is None:
+            return None
+        key = (location, batch.run)
+        if key not in self._checkpoints:
+            self._checkpoints[key] = SparkCheckpoint(read_from_spark(self._session, location))
+        content = self._checkpoints[key].content(batch.epoch)
+        return replace(content, accepted=options.batch("restartFrom") == batch.epoch)
+
     def _end(self, write: _Write, written: Sequence[bytes], batch: _Batch | None = None) -> None:
         rows = _unpacked(written)
         try:
@@ -232,6 +263,7 @@ class TableSink:
         if batch is not None and (stream, batch.run) not in self._claimed:
             StreamPositions(write.lake).claim(stream, batch.query, run=batch.run, restart=restart)
             self._claimed.add((stream, batch.run))
+        content = None if batch is None else self._content(options, batch)
 
         def work(tx: Transaction) -> None:
             table = tx.find_table(options.table.schema, options.table.name)
@@ -252,9 +284,14 @@ class TableSink:
                     dml.delete(context, tx, table, options.get("replaceWhere"), asked=Operation.OVERWRITE)
                 add()
             if batch is not None:
-                tx.mark(stream, batch.epoch, batch.run, None, gaps=restart)
+                tx.mark(stream, batch.epoch, batch.run, None, gaps=restart, content=content)
 
-        write.lake.run(work)
+        try:
+            write.lake.run(work)
+        except StreamBatchDoneError:
+            if batch is not None and content is not None:
+                StreamPositions(write.lake).note_content(stream, batch.run, batch.epoch, content)
+            raise
 
 
 def _task(write: _Write, schema: str) -> bytes:

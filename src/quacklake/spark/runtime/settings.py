@@ -162,9 +162,14 @@ _LEGAL = "/_-!.~'()*,;:$&+=@"  # characters that Java keeps in the path of a URI
 _SCHEMES = {"s3": "s3a", "gcs": "gs"}
 
 
+def escape_pattern(path: str) -> str:
+    """Return a path in which no sign stands for others when Spark lists it."""
+    return _GLOB.sub(r"\\\1", path)
+
+
 def spark_path(url: str) -> str:
     """Return the path for Spark to read an absolute local path or a URL of the store. It is never a pattern."""
-    return _GLOB.sub(r"\\\1", spark_uri(url))
+    return escape_pattern(spark_uri(url))
 
 
 def spark_uri(url: str) -> str:

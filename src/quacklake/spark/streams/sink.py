@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from time import perf_counter
 from typing import Any, TypeAlias
@@ -19,10 +19,9 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from quacklake import faults, telemetry
-from quacklake.catalog import own_tables
 from quacklake.errors import StorageError, StreamBatchDoneError, UnsupportedFeatureError
 from quacklake.format.names import uuid7
-from quacklake.format.objects import TableInfo, marked
+from quacklake.format.objects import BatchContent, TableInfo, marked, older_checkpoint
 from quacklake.operations import evolution
 from quacklake.operations.keyed_changes import (
     CHANGE_TYPE,
@@ -47,6 +46,7 @@ from quacklake.spark.runtime.local import arrow_schema
 from quacklake.spark.runtime.session import has_time
 from quacklake.spark.runtime.settings import spark_path, spark_uri
 from quacklake.spark.runtime.types import quote
+from quacklake.spark.streams.checkpoint import SparkCheckpoint
 from quacklake.spark.write.rows import SparkRows, carried_alike, given_columns
 from quacklake.spark.write.tasks import Fetch
 from quacklake.transaction import Transaction
@@ -75,7 +75,10 @@ class BatchReport:
 
 @dataclass
 class SparkSink:
-    """Writes the batches of one run of a stream. ``gaps`` says that batches may have been left out."""
+    """Writes the batches of one run of a stream. ``gaps`` says that batches may have been left out.
+
+    ``restart_from`` is a batch that a person wants to be the next, whatever the lake has of the stream.
+    """
 
     engine: SparkEngine
     name: str
@@ -85,6 +88,7 @@ class SparkSink:
     order_by: str | None = None
     evolve: bool = False
     gaps: bool = False
+    restart_from: int | None = None
     run: str = ""
     reports: deque[BatchReport] = field(default_factory=lambda: deque(maxlen=_REPORTS))
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -93,13 +97,21 @@ class SparkSink:
     def __post_init__(self) -> None:
         self.fetch = Fetch(self.engine.context.config.stream_driver_rows)
 
-    def write(self, frame: DataFrame, epoch: int, position: str | None = None) -> BatchReport:
-        """Commit a batch, unless it is in the lake already. Raises the errors of ``Transaction.mark`` and of writes."""
+    def write(
+        self, frame: DataFrame, epoch: int, position: str | None = None, content: BatchContent | None = None
+    ) -> BatchReport:
+        """Commit a batch, unless it is in the lake already. Raises the errors of ``Transaction.mark`` and of writes.
+
+        A batch with a ``content`` is known by that, and its rows are read even if they are in the lake: Spark keeps the
+        state of a query only when all of a batch was computed.
+        """
+        if content is not None and epoch == self.restart_from:
+            content = replace(content, accepted=True)
 
         def run(work: Work) -> Counts:
             def marked_work(tx: Transaction) -> Counts:
                 counts = work(tx)
-                tx.mark(self.name, epoch, self.run, position, gaps=self.gaps)
+                tx.mark(self.name, epoch, self.run, position, gaps=self.gaps, content=content)
                 return counts
 
             return self.engine.handle.run(marked_work)
@@ -108,11 +120,15 @@ class SparkSink:
             began = perf_counter()
             faults.reach("stream.batch.before")
             try:
-                with self.engine.context.catalog.read() as reader:  # before any file is written
-                    marked(own_tables.find_stream(reader, self.name), self.name, self.run, epoch, None, gaps=self.gaps)
+                known = StreamPositions(self.engine.handle).find(self.name)
+                # before any file is written
+                marked(known, self.name, self.run, epoch, None, gaps=self.gaps, content=content)
                 counts = self.stage(frame, run)
             except StreamBatchDoneError:
                 counts = {"skipped": True}
+                if content is not None:
+                    StreamPositions(self.engine.handle).note_content(self.name, self.run, epoch, content)
+                    read_through(frame)
             faults.reach("stream.batch.after")
             report = BatchReport(epoch, milliseconds=(perf_counter() - began) * 1000, **counts)
         self.reports.append(report)
@@ -194,6 +210,11 @@ class SparkSink:
         merge = changes_merge(merge, self.on) if changes else upsert_merge(merge, self.on)
         (merge.with_schema_evolution() if self.evolve else merge).execute()
         return counts
+
+
+def read_through(frame: DataFrame) -> None:
+    """Compute all rows of a batch and drop them. Then Spark has committed the state of the query for the batch."""
+    frame.write.format("noop").mode("overwrite").save()
 
 
 def _counts(tx: Transaction, table: TableInfo) -> Counts:
@@ -283,8 +304,9 @@ class StreamHandle:
     The error that stopped it is raised unchanged, not as text inside a Spark error. ``query`` is Spark's own object.
     """
 
-    def __init__(self, sink: SparkSink) -> None:
+    def __init__(self, sink: SparkSink, checkpoint: SparkCheckpoint) -> None:
         self._sink = sink
+        self._checkpoint = checkpoint
         self._ready = threading.Event()
         self._error: BaseException | None = None
         self.query: StreamingQuery
@@ -331,6 +353,18 @@ class StreamHandle:
 
     # -- starting ----------------------------------------------------------------------------------------------------
 
+    def check(self) -> None:
+        """Raise ``StreamMismatchError`` when the checkpoint lacks the last batch in the lake.
+
+        This is known before Spark starts, which would add to the checkpoint.
+        """
+        sink = self._sink
+        known = StreamPositions(sink.engine.handle).find(self.name)
+        if known is None or known.position is None or sink.gaps or sink.restart_from is not None:
+            return
+        if self._checkpoint.query() == known.query and self._checkpoint.digest(known.epoch) != known.position:
+            raise older_checkpoint(known, self._checkpoint.next_batch(known.epoch))
+
     def hand_over(self) -> Callable[[DataFrame, int], None]:
         """Return the function that Spark calls with each batch."""
         return self._batch
@@ -341,7 +375,7 @@ class StreamHandle:
         try:
             if self._error is not None:
                 raise self._error
-            self._sink.write(frame, epoch)
+            self._sink.write(frame, epoch, content=self._checkpoint.content(epoch))
         except BaseException as error:
             self._error = error
             raise
@@ -374,8 +408,8 @@ class ConnectHandle(StreamHandle):
     in between, the batch arrives again and is recognised.
     """
 
-    def __init__(self, sink: SparkSink) -> None:
-        super().__init__(sink)
+    def __init__(self, sink: SparkSink, checkpoint: SparkCheckpoint) -> None:
+        super().__init__(sink, checkpoint)
         context, table = sink.engine.context, sink.table
         if context.catalog.encrypted:
             raise UnsupportedFeatureError(
