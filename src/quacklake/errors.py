@@ -113,7 +113,14 @@ class PredicateError(InputError, code="input.predicate"): ...
 
 
 class SqlError(InputError, code="input.sql"):
-    """A statement is not valid, or cannot run now; the message shows the position if it is known."""
+    """A statement is not valid, or cannot run now; the message shows the position if it is known.
+
+    ``aborts`` is True for an error with which DuckDB aborts the open transaction.
+    """
+
+    def __init__(self, message: str, *, hint: str | None = None, aborts: bool = False) -> None:
+        super().__init__(message, hint=hint)
+        self.aborts = aborts
 
 
 class InvalidNameError(InputError, code="input.name"): ...

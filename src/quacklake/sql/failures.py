@@ -28,6 +28,26 @@ _STATEMENT = (
     duckdb.DependencyException,
 )
 
+UNDERSTANDING = (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException, duckdb.SyntaxException)
+"""DuckDB's errors about a statement that it does not understand. Nothing of the statement has run."""
+
+
+def is_invalidated(connection: duckdb.DuckDBPyConnection) -> bool:
+    """Return True when DuckDB runs nothing on a connection before its transaction ends."""
+    try:
+        connection.execute("SELECT 1").fetchall()
+    except duckdb.Error:
+        return True
+    return False
+
+
+def engine_error(error: BaseException) -> duckdb.Error | None:
+    """Return DuckDB's error behind another one, or None when DuckDB has raised none."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, duckdb.Error):
+        cause = cause.__cause__
+    return cause
+
 
 @contextmanager
 def translated(roots: Sequence[str] = (), *, safe: bool = False) -> Iterator[None]:

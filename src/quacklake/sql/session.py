@@ -306,7 +306,7 @@ class Session:
                     self.attachments.keep_database()
         except BaseException as error:
             self.attachments.keep_database()
-            self.work.failed(error)
+            self.work.failed(error, self.connection)
             self._tell(error, sql)
             unknown = _UNKNOWN.match(str(error)) if isinstance(error, SqlError) and error.hint is None else None
             if unknown is not None and isinstance(error, SqlError) and not self.work.aborted:
@@ -382,6 +382,7 @@ class Session:
                         return
                 except BaseException as error:
                     self.attachments.keep_database()
+                    self.work.failed(error, self.connection)
                     self._tell(error, sql)
                     raise
                 yield batch

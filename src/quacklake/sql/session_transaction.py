@@ -19,12 +19,15 @@ from quacklake.errors import (
 from quacklake.format.names import fold
 from quacklake.format.signatures import NO_SIGNATURE, Signature
 from quacklake.sql.attached import Attached
+from quacklake.sql.failures import UNDERSTANDING, engine_error, is_invalidated
 
 if TYPE_CHECKING:
+    import duckdb
+
     from quacklake.transaction import Transaction
 
 T = TypeVar("T")
-_HARMLESS = SqlError | NotFoundError | NotPermittedError | AlreadyExistsError | SchemaMismatchError | ReadOnlyError
+_REFUSALS = NotFoundError | NotPermittedError | AlreadyExistsError | SchemaMismatchError | ReadOnlyError
 
 
 @dataclass
@@ -110,8 +113,7 @@ class SessionTransaction:
                 raise _one_database(attached.alias, other)
             self.wrote = attached
             if attached.whole is not None:
-                self._unflush(attached)
-                return work(self.view(attached))
+                return self._change(attached, work)
             return attached.handle.run(work)
 
         used: list[Transaction] = []
@@ -128,6 +130,17 @@ class SessionTransaction:
         result = handle.run(run)
         self._note(attached, used[0])
         return result
+
+    def _change(self, attached: Attached, work: Callable[[Transaction], T]) -> T:
+        """Change a lake in the open transaction, which is aborted when a part of the change is left behind."""
+        self._unflush(attached)
+        tx = self.view(attached)
+        before = tx.progress()
+        try:
+            return work(tx)
+        except BaseException:
+            self.aborted = self.aborted or tx.progress() != before
+            raise
 
     def _unflush(self, attached: Attached) -> None:
         """Undo flushes of this transaction, whose rows may change now, and flush again after the commit."""
@@ -199,14 +212,31 @@ class SessionTransaction:
         if self.aborted and not ends:
             raise SqlError("TransactionContext Error: Current transaction is aborted (please ROLLBACK)")
 
-    def failed(self, error: BaseException) -> None:
-        """Note that a statement failed. As in DuckDB, a statement that fails after binding ends the transaction."""
-        if self.explicit and not isinstance(error, _HARMLESS) and type(error) is not InputError:
-            self.aborted = True
+    def is_aborted(self, connection: duckdb.DuckDBPyConnection) -> bool:
+        """Return True for a transaction that an error has aborted, here or in DuckDB."""
+        return self.aborted or (self.explicit and is_invalidated(connection))
+
+    def failed(self, error: BaseException, connection: duckdb.DuckDBPyConnection) -> None:
+        """Abort the transaction after an error with which DuckDB aborts its own.
+
+        The transaction of the session's connection tells whether DuckDB has aborted it. It knows nothing of errors that
+        other connections or Quacklake itself have raised: of these, only refusals leave the transaction open.
+        """
+        if not self.explicit or self.aborted:
+            return
+        cause = engine_error(error)
+        if cause is not None:
+            refused = isinstance(cause, UNDERSTANDING)
+        elif isinstance(error, SqlError):
+            refused = not error.aborts
+        else:
+            refused = isinstance(error, _REFUSALS) or type(error) is InputError
+        self.aborted = not refused or is_invalidated(connection)
 
 
 def _one_database(new: str, old: str) -> SqlError:
     return SqlError(
         f'Attempting to write to database "{new}" in a transaction that has already modified database "{old}" –'
-        " a single transaction can only write to a single attached database."
+        " a single transaction can only write to a single attached database.",
+        aborts=True,
     )

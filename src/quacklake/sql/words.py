@@ -371,11 +371,13 @@ def supplied(cursor: Cursor, params: Any) -> dict[str, Any] | None:
     lacking, beside = _listed(names - given.keys()), _listed(given.keys() - names)
     if lacking:
         raise SqlError(
-            "Invalid Input Error: Values were not provided for the following prepared statement parameters: " + lacking
+            "Invalid Input Error: Values were not provided for the following prepared statement parameters: " + lacking,
+            aborts=True,
         )
     if beside:
         raise SqlError(
-            "Invalid Input Error: Parameter argument/count mismatch, identifiers of the excess parameters: " + beside
+            "Invalid Input Error: Parameter argument/count mismatch, identifiers of the excess parameters: " + beside,
+            aborts=True,
         )
     return given or None
 

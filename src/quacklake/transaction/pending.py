@@ -76,6 +76,13 @@ class PendingTable:
         self.local_ids.append(list(range(self.next_local_id, self.next_local_id - count, -1)))
         self.next_local_id -= count
 
+    def progress(self) -> tuple[object, ...]:
+        """Return how much has changed so far; nothing for a table that was only read."""
+        ended = sum(map(len, self.ended_rows.values()))
+        deleted = len(self.deleted), ended, len(self.ended_files), len(self.written_deletes)
+        counts = (*deleted, len(self.files), self.next_local_id + 1, sum(map(len, self.local_ids)))
+        return counts if any(counts) else ()
+
     def add_read(self, predicate: Predicate) -> None:
         """Note that the change depends on having read what matches a predicate."""
         self.reads = predicate if self.reads is None else some((self.reads, predicate))

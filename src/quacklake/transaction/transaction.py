@@ -114,6 +114,12 @@ class Transaction(Reading):
         """Return the tables that are dropped together with their schemas."""
         return {table.id for table in self._dropped.values() if table.schema_id in self._dropped_schemas}
 
+    def progress(self) -> tuple[object, ...]:
+        """Return what has changed so far, to be compared with a later answer."""
+        changed = (self._created_schemas, self._dropped_schemas, self._created, self._altered, self._dropped)
+        rows = {id_: pending.progress() for id_, pending in self._pending.items() if pending.progress()}
+        return (*map(dict, changed), dict(self._revived), rows, self.objects.changes(), tuple(self._compactions))
+
     def local_id(self) -> int:
         """Return a fresh negative id for something that does not exist yet."""
         self._next_local -= 1

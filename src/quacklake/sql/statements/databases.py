@@ -10,9 +10,10 @@ from quacklake.catalog.databases.urls import DATABASES, parse_url
 from quacklake.config import resolve
 from quacklake.config.settings import BY_NAME
 from quacklake.errors import AlreadyExistsError, ConfigError, NotFoundError, QuacklakeError, SqlError, nearest
-from quacklake.format.names import fold, quote
+from quacklake.format.names import fold, literal, quote
 from quacklake.format.options import OPTIONS, format_option, parse_option
 from quacklake.operations.handles import LakeHandle
+from quacklake.sql import tree
 from quacklake.sql.attached import METADATA, SETTING_NAMES, Attached
 from quacklake.sql.binder import Binder
 from quacklake.sql.result import Result
@@ -222,6 +223,9 @@ def settings(session: Session, cursor: Cursor, params: Any) -> Result:
     if word == "SET" and cursor.accept("VARIABLE"):  # whose value may be a query over lakes
         name = cursor.name()
         _expect_value(cursor)
+        value = tree.expression_of(session.connection, cursor.rest())
+        if value.get("class") == "COLUMN_REF":  # DuckDB takes a name for a text
+            return session.native(f"SET VARIABLE {quote(name)} = {literal('.'.join(value['column_names']))}")
         bound = Binder(session, params).bind(f"SELECT {cursor.rest()}")
         return session.native(f"SET VARIABLE {quote(name)} = ({bound.sql})", bound.values)
     if word == "PRAGMA" and cursor.accept("TABLE_INFO"):

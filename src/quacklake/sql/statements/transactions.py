@@ -5,6 +5,7 @@ The text of a prepared statement is kept and bound anew for each EXECUTE, becaus
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -19,23 +20,24 @@ from quacklake.sql.words import Cursor
 if TYPE_CHECKING:
     from quacklake.sql.session import Session
 
+_log = logging.getLogger("quacklake.sql")
+
 
 def begin(session: Session, cursor: Cursor, _: Any) -> Result:
     """Start a transaction over the lakes and DuckDB's own tables."""
+    session.connection.execute(cursor.text)  # inside of a transaction, this fails and aborts it
     session.work.begin()
-    try:
-        session.connection.execute(cursor.text)
-    except BaseException:
-        session.work.rollback()
-        raise
     return Result()
 
 
 def commit(session: Session, cursor: Cursor, _: Any) -> Result:
-    """Commit the lake that was written. If that fails, everything in the transaction is rolled back."""
-    if session.work.aborted:
-        rollback(session, cursor, None)
-        raise SqlError("TransactionContext Error: Failed to commit: the transaction was aborted and is rolled back")
+    """Commit the lake that was written. If that fails, everything in the transaction is rolled back.
+
+    A transaction that has been aborted is rolled back, without an error, as in DuckDB.
+    """
+    if session.work.is_aborted(session.connection):
+        _log.warning("COMMIT rolls back: the transaction was aborted by an error")
+        return rollback(session, cursor, None)
     try:
         session.work.commit()
     except BaseException:
