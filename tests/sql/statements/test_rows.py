@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 import quacklake
@@ -103,6 +105,27 @@ def test_a_merge_takes_the_first_clause_that_fits(people: Run) -> None:
     assert people("FROM t ORDER BY id") == [(1, "Aa"), (3, "left"), (9, "i")]
     with pytest.raises(ConstraintError, match="no such row"):
         people("MERGE INTO t USING new USING (id) WHEN NOT MATCHED THEN ERROR 'no such row'")
+
+
+@pytest.mark.parametrize("when", ["MATCHED", "NOT MATCHED", "NOT MATCHED BY SOURCE"])
+def test_a_merge_tries_clauses_with_conditions_first(people: Run, when: str) -> None:
+    row, action = ("n", "INSERT VALUES (9, 'new')") if when == "NOT MATCHED" else ("t", "UPDATE SET name = 'new'")
+    clauses = [
+        f"WHEN {when} THEN DO NOTHING",
+        f"WHEN {when} AND {row}.id = 2 THEN {action}",
+        f"WHEN {when} AND {row}.id = 9 THEN ERROR",
+    ]
+    source = "(VALUES (2), (4))" if when == "NOT MATCHED" else "(VALUES (1), (2), (3))"
+    on = {"MATCHED": "t.id = n.id", "NOT MATCHED": "t.id = n.id + 100", "NOT MATCHED BY SOURCE": "false"}[when]
+    plain = duckdb.connect()
+    for order in itertools.permutations(clauses):
+        statement = f"MERGE INTO t USING {source} n(id) ON {on} {' '.join(order)}"
+        plain.execute("CREATE OR REPLACE TABLE t AS FROM (VALUES (1, 'a'), (2, 'b'), (3, 'c')) t(id, name)")
+        expected = plain.execute(statement).fetchall()
+        people("BEGIN")
+        assert people(statement) == expected == [(1,)]
+        assert sorted(people("FROM t")) == sorted(plain.execute("FROM t").fetchall())
+        people("ROLLBACK")
 
 
 def test_a_merge_can_take_whole_rows(people: Run) -> None:

@@ -250,7 +250,9 @@ def merge(session: Session, cursor: Cursor, params: Any) -> Result:
     clauses: list[Clause] = []
     while cursor.accept("WHEN"):
         clauses.append(_clause(cursor))
-    statement = Merge(on, tuple(clauses), returning_of(cursor))
+    # DuckDB tries the clauses with a condition first, wherever the one without stands
+    ordered = sorted(clauses, key=lambda clause: clause.condition is None)
+    statement = Merge(on, tuple(ordered), returning_of(cursor))
     cursor.end()
     if not clauses:
         raise cursor.unexpected()
