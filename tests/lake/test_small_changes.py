@@ -85,3 +85,16 @@ def test_inlined_values_come_back_as_they_were_from_postgres(postgres_url: str, 
         assert table.to_arrow().to_pylist() == rows.to_pylist()
         table.append(rows.set_column(0, "number", pa.array([math.nan] * 5)))
         assert [math.isnan(row["number"]) for row in table.to_pylist(["number"], "isnan(number)")] == [True] * 5
+
+
+def test_deleting_all_rows_returns_their_number_after_any_earlier_change(lake: quacklake.Lake) -> None:
+    table = lake.table("t")
+    assert table.delete("id < 8") == 8  # a delete file
+    table.append(rows(100, 2))
+    assert table.delete("id = 100") == 1
+    with lake.transaction() as tx:
+        assert tx.table("t").delete() == 13
+        assert tx.table("t").delete() == 0
+        tx.table("t").append(rows(0, 5))
+        assert tx.table("t").delete() == 5
+    assert table.delete() == 0

@@ -262,8 +262,8 @@ class Table(TableMaintenance, Tagged):
             source=source,
         )
 
-    def delete(self, where: Filter | None = None) -> int | None:
-        """Delete the rows that match a filter (default: all); return their number, or None if it is not known."""
+    def delete(self, where: Filter | None = None) -> int:
+        """Delete the rows that match a filter (default: all); return their number."""
         return self._write(lambda tx, table: dml.delete(self.handle.context, tx, table, where))
 
     def update(self, values: Mapping[str, Any], where: Filter | None = None) -> int:

@@ -381,7 +381,7 @@ class Workspace:
         plan = self.tx.plan(table)
         known = plan.count()
         count = self.context.engine.count(plan, None) if known is None else known
-        dml.delete(self.context, self.tx, table, None)
+        dml.delete(self.context, self.tx, table, None, counted=False)
         return count
 
     def insert(self, table: TableInfo, rows: str, count: int | None = None) -> int:

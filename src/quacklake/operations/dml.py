@@ -70,8 +70,13 @@ def delete(
     where: Filter | None,
     *,
     asked: Operation = Operation.DELETE,
-) -> int | None:
-    """Delete the rows that match a filter; return how many, or None if all are deleted and the count is not known."""
+    counted: bool = True,
+) -> int:
+    """Delete the rows that match a filter; return how many.
+
+    With ``counted`` false, all rows are deleted without being counted where only their files can tell how many there
+    are, and the result is 0 then.
+    """
     tx.asks(asked)
     where = as_filter(where)
     predicate = to_predicate(where, table.schema)
@@ -82,6 +87,8 @@ def delete(
         where = "true"  # the rows that are visible
     if where is None:
         count = plan.count()
+        if count is None:  # delete files may hold deletes of later snapshots
+            count = context.engine.count(plan, None) if counted else 0
         pending.delete_all(plan)
         return count
     target = matching(context.engine, plan, where)
@@ -98,7 +105,7 @@ def overwrite(
     context: LakeContext, tx: Transaction, table: TableInfo, data: Input, where: Filter | None, *, evolve: bool = False
 ) -> int | None:
     """Replace the rows that match a filter (default: all), in one snapshot."""
-    delete(context, tx, table, where, asked=Operation.OVERWRITE)
+    delete(context, tx, table, where, asked=Operation.OVERWRITE, counted=False)
     return append(context, tx, table, data, evolve=evolve, asked=Operation.OVERWRITE)
 
 

@@ -142,7 +142,7 @@ def _write(
             done[:] = [(count, 0)]
             return
         if emptied:
-            dml.delete(engine.context, tx, info, None, asked=Operation.OVERWRITE)
+            dml.delete(engine.context, tx, info, None, asked=Operation.OVERWRITE, counted=False)
         elif where is not None:
             gone = _change_rows(statement.within(tx), tx, info, info.name, Delete(where)).deleted
         done[:] = [(counted(tx, info, given), gone)]

@@ -307,11 +307,7 @@ def truncate(session: Session, cursor: Cursor, params: Any) -> Result:
 def _delete_all(session: Session, target: Target) -> Result:
     def work(tx: Transaction) -> int:
         table = find_table(target, tx)
-        context = target.attached.context
-        known = tx.plan(table).count()
-        count = context.engine.count(tx.plan(table), None) if known is None else known
-        dml.delete(context, tx, table, None)
-        return count
+        return dml.delete(target.attached.context, tx, table, None)
 
     return counted(session.write(target.attached, work))
 
