@@ -17,7 +17,7 @@ from quacklake.format.names import fold, literal, quote
 from quacklake.sql import tree
 from quacklake.sql.attached import SYSTEM, Attached, Target, missing
 from quacklake.sql.guard import Size
-from quacklake.sql.in_place import Mention, settle_names, titles, with_names
+from quacklake.sql.in_place import Mention, settle_names, with_names
 from quacklake.sql.planners import is_plain
 from quacklake.sql.scans import (
     Bound,
@@ -31,6 +31,7 @@ from quacklake.sql.scans import (
     settle,
     virtual_names,
 )
+from quacklake.sql.titles import Naming, name_columns
 from quacklake.sql.tree import Node
 
 if TYPE_CHECKING:
@@ -138,11 +139,8 @@ class Binder:
         self._rewrite(parsed, _Scope())
         answered = self._learn(parsed, looking=looking) if self.scans else ()
         values = self.used(parsed)
-        kept = self._kept(sql, given, parsed)
-        text = tree.render(connection, parsed) if kept is None else kept
+        text = self._text(sql, given, parsed)
         bound = Bound(text, values, self.scans, next((scan for scan in self.scans if scan.rows), None), answered)
-        if looking and given is not None and text != sql:
-            bound.titles = titles(connection, given, parsed, rendered=kept is None)
         bound.is_plain = looking and not self._evaluated and self._is_steady(parsed) and self._is_plain(parsed)
         self._prune(bound, parsed)
         for make in self.made:
@@ -151,14 +149,28 @@ class Binder:
             self.session.footers.prepare(connection, self.scans)
         return bound
 
-    def _kept(self, sql: str, before: Node | None, after: Node) -> str | None:
-        """Return the user's text with its names replaced, or None when the tree has changed in other ways too.
+    def _text(self, sql: str, before: Node | None, after: Node, *, is_expression: bool = False) -> str:
+        """Return the text of a bound tree, with the titles that its columns have in ``before``, the tree of ``sql``.
 
-        Always None in a safe session, which runs only what it has checked in the tree.
+        It is the user's text where only names have changed. A safe session runs only what it has checked in the tree.
+        The only column of an expression gets no title.
         """
-        if before is None or self.session.guard.safe:
-            return None
-        return with_names(self.session.connection, sql, before, after)
+        connection = self.session.connection
+        if before is None:
+            return tree.render(connection, after)
+        untitled = after["node"]["select_list"][0] if is_expression else None
+
+        def namings(*, rendered: bool) -> list[Naming]:
+            found = name_columns(connection, sql, before, after, rendered=rendered)
+            return [naming for naming in found if naming.item is not untitled]
+
+        if not self.session.guard.safe:
+            kept = with_names(connection, sql, before, after, namings(rendered=False))
+            if kept is not None:
+                return kept
+        for naming in namings(rendered=True):
+            naming.item["alias"] = naming.title
+        return tree.render(connection, after)
 
     def _learn(self, parsed: Node, *, looking: bool) -> tuple[Scan, ...]:
         """Add statistics and constants to the query. Return the scans that metadata answers, which are left out."""
@@ -215,8 +227,9 @@ class Binder:
     def columns(self, sql: str) -> list[tuple[str, str]]:
         """Return the names and types of a query's columns. No file is planned, and no row is read."""
         parsed = tree.parse(self.session.connection, sql)
+        given = tree.copied(parsed)
         self._rewrite(parsed, _Scope())
-        text = tree.render(self.session.connection, parsed)
+        text = self._text(sql, given, parsed)
         rows = self._planned().execute(f"DESCRIBE {text}").fetchall()
         return [(str(row[0]), str(row[1])) for row in rows]
 
@@ -409,14 +422,16 @@ class Binder:
         self.made.append(lambda connection, _: _done(connection.execute(statement)))
         return name
 
-    def _stored(self, sql: str, scope: _Scope) -> tuple[str, Size | None]:
-        """Return the bound text of a stored query, and its size if the session measures it."""
+    def _stored(self, sql: str, scope: _Scope, *, is_expression: bool = False) -> tuple[str, Size | None]:
+        """Return the bound text of a stored query, and its size if the session measures it.
+
+        ``is_expression`` says that the query selects one expression, and only this is used.
+        """
         parsed = tree.parse(self.session.connection, sql)
         given = tree.copied(parsed)
         size = self._rewrite(parsed, scope)
         self._steady = self._steady and is_steady(parsed)
-        kept = self._kept(sql, given, parsed)
-        return tree.render(self.session.connection, parsed) if kept is None else kept, size
+        return self._text(sql, given, parsed, is_expression=is_expression), size
 
     # -- functions and macros ------------------------------------------------------------------------------------------
 
@@ -443,8 +458,7 @@ class Binder:
             given = tree.constant_of(node["children"][0])
             if given is not None and given.type == "VARCHAR" and fold(given.value).startswith("ducklake_"):
                 value = self.session.attachments.setting(fold(given.value))
-                known = "NULL" if value is None else value if isinstance(value, int | float) else literal(str(value))
-                constant = tree.expression_of(self.session.connection, str(known))
+                constant = tree.expression_of(self.session.connection, _setting_literal(value))
                 tree.replace(node, {**constant, "alias": node["alias"]})
             return
         macro = self._macro(names, scope, is_table=False)
@@ -460,6 +474,13 @@ class Binder:
             if found is not None:
                 return place, tx, found
         return None
+
+    def create_macro(self, names: Sequence[str]) -> str | None:
+        """Create a macro of a lake where the statement runs, and return its name there; None for any other function."""
+        name = self._macro(names, _Scope(), is_table=False)
+        for make in self.made:
+            make(self.session.connection, False)
+        return name
 
     def _macro(self, names: Sequence[str], scope: _Scope, *, is_table: bool) -> str | None:
         found = self._find_macro(names, scope, is_table=is_table)
@@ -479,7 +500,7 @@ class Binder:
         for variant in macro.variants:
             sql = variant.sql.replace(LAKE, "")
             inside = _Scope(target, tx, scope.depth + 1)
-            body, size = self._stored(sql if is_table else f"SELECT {sql}", inside)
+            body, size = self._stored(sql if is_table else f"SELECT {sql}", inside, is_expression=not is_table)
             sizes.append(size or Size(1, 1, 1))
             text = f"TABLE {body}" if is_table else body.removeprefix("SELECT ")
             forms.append(f"({', '.join(declared(parameter) for parameter in variant.parameters)}) AS {text}")
@@ -493,6 +514,17 @@ class Binder:
 def _create_view(name: str, aliases: Sequence[str], sql: str) -> str:
     columns = f"({', '.join(quote(alias) for alias in aliases)})" if aliases else ""
     return f"CREATE TEMP VIEW {name}{columns} AS {sql}"
+
+
+def _setting_literal(value: object) -> str:
+    """Return the value of a lake's setting as SQL, in the type that the setting has in the extension."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool):
+        return str(value)
+    if isinstance(value, float) or (isinstance(value, int) and value >= 0):
+        return f"CAST({value} AS {'DOUBLE' if isinstance(value, float) else 'UBIGINT'})"
+    return literal(str(value))
 
 
 def _done(_: object) -> None:

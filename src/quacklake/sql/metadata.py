@@ -113,14 +113,13 @@ def answer(session: Session, parsed: Node, scans: Sequence[Scan]) -> set[str]:
             continue  # statistics are those of hidden rows too
         if any(pending.table.id == scan.table.id for pending in scan.tx.pendings()):
             continue  # the table has changed since its newest snapshot
-        asked = [_aggregate(call, scan) for call in node["select_list"]]
+        alias = str(node["from_table"]["alias"])
+        asked = [_aggregate(call, scan, alias) for call in node["select_list"]]
         values = None if None in asked else _values(scan, [found for found in asked if found is not None])
         if values is None:
             continue
         for place, (call, value) in enumerate(zip(node["select_list"], values, strict=True)):
-            inside = ".".join(part for child in call["children"] for part in child["column_names"])
-            title = call["alias"] or f"{call['function_name']}({inside})"
-            node["select_list"][place] = {**tree.expression_of(session.connection, value), "alias": title}
+            node["select_list"][place] = {**tree.expression_of(session.connection, value), "alias": call["alias"]}
         node["from_table"] = tree.parse(session.connection, "SELECT 1")["node"]["from_table"]
         answered.add(scan.name)
     return answered
@@ -135,8 +134,12 @@ def _is_plain(node: Node) -> bool:
     return limits and source.get("type") == "BASE_TABLE" and not source["sample"] and not source["column_name_alias"]
 
 
-def _aggregate(call: Node, scan: Scan) -> tuple[str, Column | None] | None:
-    """Return the aggregate and its column, or None for any other expression."""
+def _aggregate(call: Node, scan: Scan, alias: str) -> tuple[str, Column | None] | None:
+    """Return the aggregate and its column, or None for any other expression.
+
+    A column is bound as DuckDB binds it: ``x`` to the table before any query around it, and ``t.x`` to the table if
+    that is its alias. Everything else is a field, or a column of another query.
+    """
     if call.get("class") != "FUNCTION" or call["distinct"] or call["filter"] or call["order_bys"]["orders"]:
         return None
     name, children = fold(call["function_name"]), call["children"]
@@ -145,8 +148,10 @@ def _aggregate(call: Node, scan: Scan) -> tuple[str, Column | None] | None:
     if name not in ("min", "max") or len(children) != 1 or children[0].get("class") != "COLUMN_REF":
         return None
     names = children[0]["column_names"]
+    if len(names) > 2 or (len(names) == 2 and fold(names[0]) != fold(alias)):
+        return None
     column = scan.table.schema.get(names[-1])
-    if column is None or column.nested or not all(_PLAIN.fullmatch(part) for part in names) or len(names) > 2:
+    if column is None or column.nested or not all(_PLAIN.fullmatch(part) for part in names):
         return None
     return (name, column) if scalar(column.type).stats in _EXACT else None
 
@@ -223,7 +228,7 @@ def tell_statistics(session: Session, parsed: Node, scans: Sequence[Scan]) -> No
                 stats = rows(scan.attached, "ducklake_table_column_stats").to_pylist()
                 stored = {row["column_id"]: row for row in stats if row["table_id"] == scan.table.id}
                 constant = tree.expression_of(session.connection, literal(_shown(column, stored)))
-                tree.replace(node, {**constant, "alias": node["alias"] or "stats"})
+                tree.replace(node, {**constant, "alias": node["alias"]})
                 break
 
 

@@ -24,7 +24,6 @@ from quacklake.errors import QuacklakeError
 from quacklake.format.names import fold, quote
 from quacklake.sql import tree
 from quacklake.sql.attached import Attached
-from quacklake.sql.in_place import Title
 from quacklake.sql.tree import Node
 
 if TYPE_CHECKING:
@@ -92,8 +91,6 @@ class Bound:
     target: Scan | None = None
     answered: tuple[Scan, ...] = ()
     """References to tables that metadata answers."""
-    titles: Mapping[int, Title] = field(default_factory=dict)
-    """Column titles by position, where the text itself would give other names."""
     is_plain: bool = False
     """True when the query leaves nothing in the database that runs it, or another could tell."""
 

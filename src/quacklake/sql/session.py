@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from functools import partial
 from types import FrameType
@@ -26,7 +26,6 @@ from quacklake.sql.attached import PREFIX, Attached, Attachments, Names, attache
 from quacklake.sql.binder import Binder, StandIns
 from quacklake.sql.failures import Shown, in_own_words, translated
 from quacklake.sql.guard import Guard
-from quacklake.sql.in_place import retitled
 from quacklake.sql.result import Result, run_query
 from quacklake.sql.running import Running, TimeBudget
 from quacklake.sql.scans import Footers
@@ -38,7 +37,6 @@ from quacklake.sql.words import Cursor, numbered, split, supplied
 
 if TYPE_CHECKING:
     from quacklake.operations.handles import Handle, HasHandle
-    from quacklake.sql.in_place import Title
     from quacklake.transaction import Transaction
 
 T = TypeVar("T")
@@ -327,7 +325,7 @@ class Session:
             with ExitStack() as gates:
                 for engine in engines.values():
                     gates.enter_context(engine.gate())
-                result = self._run(bound.sql, bound.values, gates, bound.titles, odd)
+                result = self._run(bound.sql, bound.values, gates, odd)
                 self._is_plain = bound.is_plain
                 self.attachments.has_read(scan.plan for scan in bound.scans if scan.plan is not None)
                 return result
@@ -346,7 +344,6 @@ class Session:
         sql: str,
         values: Any,
         gates: ExitStack | None = None,
-        titles: Mapping[int, Title] | None = None,
         odd: bool = False,
     ) -> Result:
         """Run a bound statement. ``gates`` is closed when the rows have been read, or nobody can read them any more."""
@@ -358,16 +355,12 @@ class Session:
         self._reader = weakref.ref(reader)
         held = ExitStack() if gates is None else gates.pop_all()
         batches = self.guard.limited(self._batches(reader, self._budget, held, self._sql))
-        schema = reader.schema
-        if titles:
-            schema = retitled(schema, titles)
-            batches = (pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in batches)
         # The first batch is read now, so that early errors are raised now. One that is not full is usually the last:
         # then the end is read as well, which frees DuckDB for other work.
         first = list(itertools.islice(batches, 1))
         if first and first[0].num_rows < full:
             first += itertools.islice(batches, 1)
-        return Result(pa.RecordBatchReader.from_batches(schema, itertools.chain(first, batches)), types=types)
+        return Result(pa.RecordBatchReader.from_batches(reader.schema, itertools.chain(first, batches)), types=types)
 
     def _batches(
         self, reader: pa.RecordBatchReader, budget: TimeBudget, held: ExitStack, sql: str

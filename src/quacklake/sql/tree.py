@@ -18,7 +18,7 @@ from quacklake.engines.duckdb.trees import written as written
 from quacklake.errors import SqlError
 from quacklake.sql.words import caret
 
-_NOWHERE = (1 << 64) - 1
+NOWHERE = (1 << 64) - 1
 """The position of nodes that are not in the text."""
 
 
@@ -89,7 +89,7 @@ def type_node(connection: duckdb.DuckDBPyConnection, type_: str) -> Node:
 
 def cast(child: Node, type_: Node) -> Node:
     """Return the tree that casts a value to a type."""
-    fixed = {"class": "CAST", "type": "OPERATOR_CAST", "alias": "", "query_location": _NOWHERE, "try_cast": False}
+    fixed = {"class": "CAST", "type": "OPERATOR_CAST", "alias": "", "query_location": NOWHERE, "try_cast": False}
     return {**fixed, "child": child, **type_}
 
 
@@ -99,7 +99,7 @@ def base_table(name: str, alias: str, like: Node) -> Node:
         "type": "BASE_TABLE",
         "alias": alias,
         "sample": like.get("sample"),
-        "query_location": _NOWHERE,
+        "query_location": NOWHERE,
         "schema_name": "main",
         "table_name": name,
         "column_name_alias": like.get("column_name_alias", []),

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from quacklake.engines.duckdb.trees import parse_query
+from quacklake.engines.duckdb.trees import LAKE, parse_query
 from quacklake.errors import InputError, NotFoundError, NotPermittedError, UnsupportedFeatureError, nearest
 from quacklake.format.names import fold, quote
 from quacklake.format.objects import TableInfo, ViewInfo
@@ -22,6 +22,7 @@ from quacklake.sql.binder import Binder
 from quacklake.sql.failures import translated
 from quacklake.sql.session import Session
 from quacklake.sql.sessions import LakeSessions
+from quacklake.sql.titles import with_titles
 from quacklake.transaction import Transaction
 
 _lock = threading.Lock()
@@ -96,7 +97,8 @@ def check_view(context: LakeContext, tx: Transaction, schema: str, sql: str, ali
     """Return the query of a new view in stored form. Raises ``InputError`` or ``NotFoundError`` when it cannot run."""
     with _reading(context, tx) as session:
         text = parse_query(session.connection, sql).sql
-        return Binder(session).check(text, Target(session.attachments.find("lake"), schema, ""), tx, aliases)
+        target = Target(session.attachments.find("lake"), schema, "")
+        return with_titles(session.connection, sql.replace(LAKE, ""), Binder(session).check(text, target, tx, aliases))
 
 
 def view_tables(context: LakeContext, tx: Transaction, view: ViewInfo) -> list[TableInfo]:

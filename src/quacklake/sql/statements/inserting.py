@@ -19,7 +19,6 @@ from quacklake.operations.row_changes import WHEN
 from quacklake.operations.statements import Clause, Conflict, Insert, Matched, Merge
 from quacklake.sql import tree
 from quacklake.sql.attached import Target
-from quacklake.sql.binder import Binder
 from quacklake.sql.result import Result
 from quacklake.sql.statements import queries
 from quacklake.sql.statements.rows import (
@@ -172,8 +171,11 @@ def _proposed(scope: SessionScope, statement: Insert) -> tuple[str, Any, list[Co
     chosen = _chosen(table, statement.columns)
     if statement.query is None:
         return conforming(table, {}, "SELECT 1"), None, []
-    bound = Binder(session, scope.params).bind(
-        statement.query, change=lambda node: _fit_values(session, node, table, chosen, statement.by_name)
+    bound = queries.bind_rows(
+        session,
+        statement.query,
+        scope.params,
+        lambda node: _fit_values(session, node, table, chosen, statement.by_name),
     )
     given = session.connection.execute(f"DESCRIBE {bound.sql}", bound.values).fetchall()
     places = _pairs(table, chosen, [str(row[0]) for row in given], statement)

@@ -20,6 +20,7 @@ from quacklake.sql.binder import Binder
 from quacklake.sql.result import Result
 from quacklake.sql.statements import queries
 from quacklake.sql.statements.tables import taken
+from quacklake.sql.titles import with_titles
 from quacklake.sql.views import view_column
 from quacklake.sql.words import Cursor
 from quacklake.transaction import Transaction
@@ -75,7 +76,8 @@ def create_view(session: Session, cursor: Cursor, params: Any) -> Result:
         return queries.native_ddl(session, Cursor(cursor.text), params)
     aliases = tuple(Cursor(item).name() for item in cursor.items()) if cursor.sees("(") else ()
     cursor.expect("AS")
-    query = own_names(session, target, cursor.rest())
+    given = cursor.rest()
+    query = own_names(session, target, given)
 
     def work(tx: Transaction) -> None:
         owner = tx.find_schema(target.schema)
@@ -86,7 +88,7 @@ def create_view(session: Session, cursor: Cursor, params: Any) -> Result:
             raise AlreadyExistsError(f'View with name "{target.name}" already exists!', hint="use OR REPLACE")
         if tx.get_table(target.schema, target.name) is not None:
             raise taken(target.name, "Table", "View", replacing=replacing)
-        text = Binder(session).check(query, target, tx, aliases)
+        text = with_titles(session.connection, given, Binder(session).check(query, target, tx, aliases))
         tx.objects.create_view(owner.name, target.name, text, aliases, replacing=replacing)
 
     session.write(target.attached, work)
@@ -184,7 +186,8 @@ def _variant(session: Session, target: Target, parameters: list[str], body: str,
                 given[name] = Binder(session).evaluate(parsed)
     if is_table and body.startswith("(") and body.endswith(")"):
         body = Cursor(body).parens()
-    variant = make_variant(given, own_names(session, target, body, expression=not is_table))
+    stored = own_names(session, target, body, expression=not is_table)
+    variant = make_variant(given, with_titles(session.connection, body, stored) if is_table else stored)
     typed = (replace(parameter, type=types.get(parameter.name, parameter.type)) for parameter in variant.parameters)
     return replace(variant, parameters=tuple(typed))
 

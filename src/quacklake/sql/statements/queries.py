@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import duckdb
 import pyarrow as pa
 
 from quacklake.duckdb_versions import arrow_table
 from quacklake.errors import NotPermittedError, SqlError
 from quacklake.format.names import literal, quote
-from quacklake.sql.binder import Binder, Scan
+from quacklake.sql.binder import Binder, Bound, Scan
 from quacklake.sql.result import Result
 from quacklake.sql.timetravel import NO_ALIAS
-from quacklake.sql.tree import Unserializable
+from quacklake.sql.tree import Node, Unserializable
 from quacklake.sql.words import Cursor
 
 if TYPE_CHECKING:
@@ -31,6 +33,21 @@ def query(session: Session, cursor: Cursor, params: Any) -> Result:
 def native(session: Session, cursor: Cursor, params: Any) -> Result:
     """Run a statement in DuckDB, with scans in place of the tables of lakes."""
     return session.native(_with_scans(session, cursor, params), params)
+
+
+def bind_rows(session: Session, sql: str, params: Any, change: Callable[[Node], None] | None = None) -> Bound:
+    """Return a bound query whose rows are stored. The rows of a PIVOT, for which DuckDB gives no tree, are kept first.
+
+    ``change`` is that of ``Binder.bind``.
+    """
+    try:
+        return Binder(session, params).bind(sql, change=change)
+    except Unserializable:
+        rows = session.fresh_name()
+        text = _with_scans(session, Cursor(sql), params)
+        session.guard.native()
+        session.connection.execute(f"CREATE TEMP TABLE {rows} AS {text}", params)
+        return Binder(session).bind(f"FROM temp.main.{rows}")
 
 
 #: Keywords after which relations follow, and keywords that end a list of relations.
@@ -52,6 +69,12 @@ def _with_scans(session: Session, cursor: Cursor, params: Any) -> str:
     while not words.done:
         word = words.take()
         if word.text == "(" and word.kind == "symbol":
+            view = _query_scan(session, words, params) if expected else None
+            if view is not None:
+                parts += [cursor.text[done : word.start], f"temp.main.{view}"]
+                done = words.words[words.at - 1].end
+                expected = False
+                continue
             inside.append(inside[-1])
         elif word.text == ")" and word.kind == "symbol":
             inside = inside[:-1] or [False]
@@ -60,6 +83,13 @@ def _with_scans(session: Session, cursor: Cursor, params: Any) -> str:
             inside[-1] = expected = word.upper in _FROM
         elif word.text == "," and word.kind == "symbol":
             expected = inside[-1]
+        elif not expected and word.kind in ("word", "name"):
+            words.at -= 1
+            names = words.names()
+            macro = Binder(session, params).create_macro(names) if words.sees("(") else None
+            if macro is not None:
+                parts += [cursor.text[done : word.start], macro]
+                done = words.words[words.at - 1].end
         elif expected and word.kind in ("word", "name"):
             words.at -= 1
             first = words.at
@@ -73,6 +103,24 @@ def _with_scans(session: Session, cursor: Cursor, params: Any) -> str:
                 parts += [cursor.text[done : words.words[first].start], f"temp.main.{scan}{alias}"]
                 done = words.words[words.at - 1].end
     return "".join([*parts, cursor.text[done:]])
+
+
+def _query_scan(session: Session, words: Cursor, params: Any) -> str | None:
+    """Create a view over the query in the group that has begun, and skip the group. Return None for any other group."""
+    group = Cursor(words.text, words.words)
+    group.at = words.at - 1
+    text = group.parens()
+    inner = words.words[words.at : group.at]
+    if inner[0].upper not in ("SELECT", "FROM", "WITH") or any(word.kind == "parameter" for word in inner):
+        return None
+    view = session.fresh_name()
+    try:
+        bound = Binder(session, params).bind(text)
+        session.connection.execute(f"CREATE TEMP VIEW {view} AS {bound.sql}")
+    except (Unserializable, duckdb.BinderException):  # a PIVOT, or a query that names columns of the query around it
+        return None
+    words.at = group.at
+    return view
 
 
 def _scan_of(session: Session, names: list[str]) -> str | None:

@@ -76,7 +76,7 @@ def create_table(session: Session, cursor: Cursor, params: Any) -> Result:
             raise AlreadyExistsError(f'Table with name "{target.name}" already exists!', hint="use IF NOT EXISTS")
         bound, keys = None, ()  # type: Bound | None, tuple[str, ...]
         if query is not None:
-            bound = Binder(session, params).bind(query)
+            bound = queries.bind_rows(session, query, params)
             schema = _schema_of_query(session, bound, columns)
         else:
             schema, keys = schema_of_columns(session, columns or "")
