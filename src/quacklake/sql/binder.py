@@ -17,7 +17,7 @@ from quacklake.format.names import fold, literal, quote
 from quacklake.sql import tree
 from quacklake.sql.attached import SYSTEM, Attached, Target, missing
 from quacklake.sql.guard import Size
-from quacklake.sql.in_place import Mention, settle_names, with_names
+from quacklake.sql.in_place import Aliases, Mention, settle_names, with_names
 from quacklake.sql.planners import is_plain
 from quacklake.sql.scans import (
     Bound,
@@ -56,6 +56,7 @@ class _Scope:
     target: Target | None = None
     tx: Transaction | None = None
     depth: int = 0
+    in_macro: bool = False
 
 
 @dataclass
@@ -77,6 +78,7 @@ class Binder:
     """True when the query contains IS DISTINCT FROM, by which DuckDB's readers do not filter correctly."""
     _makers: dict[str, Make] = field(default_factory=dict)
     _mentions: list[Mention] = field(default_factory=list)
+    _aliases: Aliases = field(default_factory=dict)
     _known: dict[tuple[Any, ...], str] = field(default_factory=dict)
     _sizes: dict[str, Size] = field(default_factory=dict)
     _steady: bool = True
@@ -240,7 +242,8 @@ class Binder:
         )
         try:
             self._visit(parsed, frozenset(), frozenset(), scope)
-            settle_names(parsed, self._mentions)
+            rows = {fold(name) for scan in self.scans for name in _row_columns(scan.table)}
+            settle_names(parsed, self._mentions, rows, self._aliases, in_macro=scope.in_macro)
             size = self.session.guard.measure(parsed, self._sizes)
         except RecursionError:
             raise SqlError("the query is nested too deeply") from None
@@ -306,7 +309,7 @@ class Binder:
                 tree.replace(node, tree.base_table(self._register(rows), node["alias"] or names[-1], node))
             return
         from quacklake.format.objects import ViewInfo
-        from quacklake.scan.plan import virtual_column
+        from quacklake.scan.plan import VIRTUAL, virtual_column
 
         attached, tx, info = found
         past = node.get("at_clause") is not None
@@ -325,8 +328,11 @@ class Binder:
             self._makers[name] = partial(self._make_scan, scan)
             self.made.append(self._makers[name])
         alias = node["alias"] or names[-1]
-        if not node["alias"]:
-            self._mentions.append(Mention(node, *own))
+        columns = None
+        if not isinstance(info, ViewInfo):
+            columns = frozenset([*map(fold, info.schema.names), *VIRTUAL])
+        rows = frozenset() if isinstance(info, ViewInfo) else frozenset(map(fold, _row_columns(info)))
+        self._mentions.append(Mention(node, *own, aliased=bool(node["alias"]), columns=columns, rows=rows))
         tree.replace(node, tree.base_table(name, alias, node))
 
     def _shown(self, node: Node) -> bool:
@@ -499,7 +505,7 @@ class Binder:
         forms, sizes = [], []
         for variant in macro.variants:
             sql = variant.sql.replace(LAKE, "")
-            inside = _Scope(target, tx, scope.depth + 1)
+            inside = _Scope(target, tx, scope.depth + 1, in_macro=True)
             body, size = self._stored(sql if is_table else f"SELECT {sql}", inside, is_expression=not is_table)
             sizes.append(size or Size(1, 1, 1))
             text = f"TABLE {body}" if is_table else body.removeprefix("SELECT ")
@@ -514,6 +520,11 @@ class Binder:
 def _create_view(name: str, aliases: Sequence[str], sql: str) -> str:
     columns = f"({', '.join(quote(alias) for alias in aliases)})" if aliases else ""
     return f"CREATE TEMP VIEW {name}{columns} AS {sql}"
+
+
+def _row_columns(table: TableInfo) -> list[str]:
+    """Return the columns that have fields."""
+    return [column.name for column in table.schema.columns if column.type == "struct"]
 
 
 def _setting_literal(value: object) -> str:

@@ -8,7 +8,7 @@ columns have to be replaced. The new text is parsed again, and used only if its 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -128,21 +128,30 @@ def _edited(sql: str, edits: list[_Edit], aliases: list[tuple[int, str]]) -> str
 
 # -- qualified names ---------------------------------------------------------------------------------------------------
 # A temporary relation has neither the schema nor the catalog of its table. So ``main.t.id`` becomes ``t.id``, or, where
-# another relation is called ``t`` too, the name of an alias that nothing else has.
+# another relation is called ``t`` too, the name of an alias that nothing else has. It gets such an alias also where
+# ``t.id`` could mean a field of a column ``t``: in a subquery, or in the macro whose argument it is.
 
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """A table of a lake in FROM without an alias: its node, and the names that refer to it."""
+    """A table or view of a lake in FROM: its node, its place, and its columns if they are known.
+
+    ``rows`` are those columns that have fields.
+    """
 
     node: Node
     catalog: str
     schema: str
     name: str
+    aliased: bool = False
+    columns: frozenset[str] | None = None
+    rows: frozenset[str] = frozenset()
 
     @property
     def paths(self) -> tuple[tuple[str, ...], ...]:
         """The qualified names that refer to the table, the longest first."""
+        if self.aliased:
+            return ()
         return (self.catalog, self.schema, self.name), (self.schema, self.name), (self.catalog, self.name)
 
 
@@ -152,6 +161,8 @@ class _Relation:
     alias: str
     mention: Mention | None
     renamed: bool = False
+    certain: bool = True
+    """False when it is not known whether some name refers to this relation or to a column."""
 
     def matched(self, names: Sequence[str]) -> int:
         """Return how many of the leading names refer to this relation; 0 when they refer to another, or to a column."""
@@ -160,23 +171,52 @@ class _Relation:
                 return len(path)
         return int(bool(self.alias) and names[0] == self.alias)
 
+    def has(self, name: str) -> bool | None:
+        """Return whether the relation has a column, or None if that is not known."""
+        if self.mention is None or self.mention.columns is None or self.node.get("column_name_alias"):
+            return None
+        return name in self.mention.columns
+
+    def has_fields(self, name: str) -> bool | None:
+        """Return whether the relation has a column with fields, or None if that is not known."""
+        found = self.has(name)
+        return found and self.mention is not None and name in self.mention.rows
+
+    @property
+    def own(self) -> bool:
+        """True for a table or view of a lake without an alias."""
+        return self.mention is not None and not self.mention.aliased
+
 
 _Scopes = tuple[list[_Relation], ...]
 
 
-def settle_names(parsed: Node, mentions: Iterable[Mention]) -> None:
-    """Rewrite names that qualify a table by schema or catalog."""
-    found = _Names({id(mention.node): mention for mention in mentions})
+Aliases = dict[tuple[str, ...], str]
+"""The alias that each table has in a statement where its own name does not do: one, so that names find the nearest."""
+
+
+def settle_names(
+    parsed: Node, mentions: Iterable[Mention], rows: Set[str], aliases: Aliases, *, in_macro: bool = False
+) -> None:
+    """Rewrite names that qualify a table by schema or catalog.
+
+    ``rows`` are the columns with fields of all tables that the statement reads, in its macros too.
+    """
+    found = _Names({id(mention.node): mention for mention in mentions}, rows, aliases, in_macro=in_macro)
     found.visit(parsed, ())
     found.rewrite()
 
 
 class _Names:
-    def __init__(self, mentions: Mapping[int, Mention]) -> None:
+    def __init__(self, mentions: Mapping[int, Mention], rows: Set[str], aliases: Aliases, *, in_macro: bool) -> None:
         self._mentions = mentions
+        self._rows = rows
+        self._aliases = aliases
+        self._in_macro = in_macro
         self._relations: list[_Relation] = []
         self._columns: list[tuple[Node, _Relation, int]] = []
         self._stars: list[tuple[Node, _Relation]] = []
+        self._parameters: set[str] = set()
 
     def visit(self, node: Any, scopes: _Scopes) -> None:
         """Note which relation each name refers to."""
@@ -193,7 +233,7 @@ class _Names:
                 called = (item.get("function") or {}).get("function_name")
                 alias = fold(item.get("alias") or item.get("table_name") or called or "")
                 relations.append(_Relation(item, alias, self._mentions.get(id(item))))
-            self._relations += relations
+            self._relations += [relation for relation in relations if relation.node.get("type") != "EMPTY"]
             scopes = (relations, *scopes)
         if node.get("class") == "COLUMN_REF":
             names = [fold(name) for name in node["column_names"]]
@@ -201,9 +241,12 @@ class _Names:
             if relation is not None:
                 self._columns.append((node, relation, relation.matched(names)))
         elif node.get("class") == "STAR" and node.get("relation_name"):
-            relation = _find(scopes, [fold(node["relation_name"])])
+            relation = _find(scopes, [fold(node["relation_name"])], is_table=True)
             if relation is not None:
                 self._stars.append((node, relation))
+        elif node.get("class") == "LAMBDA":
+            inside = (found["column_names"] for found in tree.nodes(node.get("lhs")) if "column_names" in found)
+            self._parameters |= {fold(names[0]) for names in inside}
         for key, value in node.items():
             if key != "cte_map":
                 self.visit(value, scopes)
@@ -212,15 +255,21 @@ class _Names:
         """Give relations that share an alias new ones where names would be ambiguous, and update all names."""
         aliases = Counter(relation.alias for relation in self._relations)
         # aliases that several tables share which the user wrote without an alias
-        own = Counter(relation.alias for relation in self._relations if relation.mention is not None)
+        own = Counter(relation.alias for relation in self._relations if relation.own)
         qualified = {relation.alias for _, relation, length in self._columns if length > 1}
         qualified |= {alias for alias, count in own.items() if count > 1}
-        number = 0
+        visited = {id(relation.node) for relation in self._relations}
+        # names that an argument of a macro would meet in it
+        inside = {mention.name for key, mention in self._mentions.items() if key not in visited}
+        hidden = self._rows | inside
         for relation in self._relations:
-            if relation.mention is not None and aliases[relation.alias] > 1 and relation.alias in qualified:
-                number += 1
+            shared = aliases[relation.alias] > 1 and relation.alias in qualified
+            hides = (self._in_macro or relation.alias in hidden) and relation.alias not in self._parameters
+            if relation.mention is not None and relation.own and (shared or (hides and relation.certain)):
                 relation.renamed = True
-                relation.node["alias"] = f"_ql_r{number}"
+                relation.node["alias"] = self._aliases.setdefault(
+                    relation.mention.paths[0], f"_ql_r{len(self._aliases) + 1}"
+                )
         for node, relation, length in self._columns:
             if relation.renamed or length > 1:
                 first = relation.node["alias"] if relation.renamed else node["column_names"][length - 1]
@@ -230,19 +279,36 @@ class _Names:
                 node["relation_name"] = relation.node["alias"]
 
 
-def _find(scopes: _Scopes, names: Sequence[str]) -> _Relation | None:
-    """Return the only match in the innermost query block that has a match."""
+def _find(scopes: _Scopes, names: Sequence[str], *, is_table: bool = False) -> _Relation | None:
+    """Return the only match in the innermost query block that has a match, and None for the name of a column.
+
+    ``is_table`` says that the names are those of a table.
+    """
+    certain = True
     for relations in scopes:
         lengths = [(relation.matched(names), relation) for relation in relations]
         longest = max((length for length, _ in lengths), default=0)
         found = [relation for length, relation in lengths if length == longest]
+        if not is_table and not any(_binds(relation, names, longest) for relation in found if longest):
+            is_column = [r.has(names[0]) if len(names) == 1 else r.has_fields(names[0]) for r in relations]
+            if True in is_column:
+                return None
+            certain = certain and None not in is_column
+        if longest:
+            for relation in found:
+                relation.certain = relation.certain and certain
         if longest and len(found) == 1:
             return found[0]
-        if longest and len(names) > longest and any(relation.mention is not None for relation in found):
+        if longest and len(names) > longest and any(relation.own for relation in found):
             raise SqlError(f'Binder Error: Ambiguous reference to table "{names[longest - 1]}"', hint="name its schema")
         if longest:
             return None
     return None
+
+
+def _binds(relation: _Relation, names: Sequence[str], length: int) -> bool:
+    """Return True when the relation has the column that follows its name."""
+    return len(names) > length and relation.has(names[length]) is True
 
 
 def _leaves(source: Node | None) -> Iterator[Node]:

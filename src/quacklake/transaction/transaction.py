@@ -116,9 +116,10 @@ class Transaction(Reading):
 
     def progress(self) -> tuple[object, ...]:
         """Return what has changed so far, to be compared with a later answer."""
-        changed = (self._created_schemas, self._dropped_schemas, self._created, self._altered, self._dropped)
+        schemas = self._created_schemas.copy(), self._dropped_schemas.copy()
+        tables = self._created.copy(), self._altered.copy(), self._dropped.copy(), self._revived.copy()
         rows = {id_: pending.progress() for id_, pending in self._pending.items() if pending.progress()}
-        return (*map(dict, changed), dict(self._revived), rows, self.objects.changes(), tuple(self._compactions))
+        return schemas, tables, rows, self.objects.changes(), tuple(self._compactions)
 
     def local_id(self) -> int:
         """Return a fresh negative id for something that does not exist yet."""
