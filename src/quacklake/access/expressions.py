@@ -9,7 +9,8 @@ from functools import lru_cache
 import duckdb
 
 from quacklake.engines.duckdb.expressions import parser, plain_expression
-from quacklake.engines.duckdb.trees import Node, constant_of, nodes, render, serialize
+from quacklake.engines.duckdb.rendering import render
+from quacklake.engines.duckdb.trees import Node, constant_of, nodes, serialize
 from quacklake.errors import InputError, nearest
 from quacklake.format.names import fold, literal, quote
 from quacklake.format.schema import Column, TableSchema

@@ -12,7 +12,8 @@ from functools import lru_cache
 
 from quacklake import faults, telemetry
 from quacklake.engines.duckdb.expressions import parser
-from quacklake.engines.duckdb.trees import LAKE, Node
+from quacklake.engines.duckdb.stored_texts import LAKE
+from quacklake.engines.duckdb.trees import Node
 from quacklake.errors import (
     AlreadyExistsError,
     InputError,

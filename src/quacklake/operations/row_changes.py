@@ -100,6 +100,10 @@ class Scope(RowWriter):
             raise InputError(f"a condition must be SQL text, not {type(given).__name__}", hint='"source.n > target.n"')
         return self.sql(given)
 
+    def title(self, given: Condition) -> str:
+        """Return the text of a condition as an error shows it."""
+        return str(given.sql) if isinstance(given, Expression) else str(given)
+
     def taken(self, column: Column, name: str) -> str:
         """Return the SQL of a column of the source as a value for a column of the table."""
         return f"{self.theirs}.{quote(name)}" if self.conformed else given_value(column, name, f"{self.theirs}.")
@@ -358,7 +362,7 @@ def _check_errors(scope: Scope, rows: str, statement: Merge) -> None:
     row = first_row(scope.connection, query)
     if row is not None:
         clause = statement.clauses[int(str(row[0]).split(":")[1])]
-        condition = "" if clause.condition is None else f" AND {scope.condition(clause.condition)}"
+        condition = "" if clause.condition is None else f" AND {scope.title(clause.condition)}"
         message = "" if row[1] is None else f": {row[1]}"
         raise ConstraintError(f"Merge error condition {WHEN[clause.matched]}{condition}{message}")
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from quacklake.engines.duckdb.expressions import OrderMacro, check_expression, parser, plain_expression
-from quacklake.engines.duckdb.trees import LAKE, parse_expression, parse_query
+from quacklake.engines.duckdb.stored_texts import LAKE, parse_expression, parse_query
 from quacklake.errors import InputError
 from quacklake.format.layout import SortSpec
 from quacklake.format.names import check_name, fold, literal, quote

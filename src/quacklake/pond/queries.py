@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 import pyarrow as pa
 
 from quacklake.engines.duckdb.expressions import parser
-from quacklake.engines.duckdb.trees import parse_query
+from quacklake.engines.duckdb.stored_texts import parse_query
 from quacklake.errors import ConfigError, InputError, NotFoundError
 from quacklake.format.names import fold, quote
 from quacklake.format.snapshots import Snapshot

@@ -422,7 +422,9 @@ def missing(target: Target, tx: Transaction, what: str = "Table", *, version: in
     message = f'{what} with name {own} does not exist{at} in the lake "{target.attached.alias}"'
     if all(fold(info.name) != fold(target.schema) for info in tx.schemas()):
         message += f' because schema "{target.schema}" does not exist'
-    elsewhere = [name for name in known if fold(name.rpartition(".")[2]) == fold(target.name)]
+    same = fold(f"{target.schema}.{target.name}")
+    elsewhere = [name for name in known if fold(name.rpartition(".")[2]) == fold(target.name) and fold(name) != same]
     if elsewhere:
         message += f'. Did you mean "{" or ".join(elsewhere[:3])}"?'
+    short.pop(own, None)
     return NotFoundError(message, hint=None if elsewhere else nearest(own, short))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from quacklake.duckdb_versions import arrow_table, first_row
-from quacklake.engines.duckdb.trees import HARMLESS, LAKE
+from quacklake.engines.duckdb.stored_texts import HARMLESS, LAKE
 from quacklake.errors import InputError, NotFoundError, SqlError, UnsupportedFeatureError
 from quacklake.format.names import fold, literal, quote
 from quacklake.sql import tree
@@ -57,6 +57,8 @@ class _Scope:
     tx: Transaction | None = None
     depth: int = 0
     in_macro: bool = False
+    outer: Target | None = None
+    """The view that the user named, inside of which this text is."""
 
 
 @dataclass
@@ -109,13 +111,19 @@ class Binder:
         return self.evaluate(tree.expression_of(self.session.connection, sql))
 
     def _constant(self, node: Node) -> Node:
-        """Return the constant that a call without columns evaluates to in this query."""
+        """Return the constant that a call without columns evaluates to in this query, or the call if there is none."""
         connection = self.session.connection
         query = tree.render(connection, tree.query_of(connection, {**node, "alias": "v"}))
         row = first_row(connection, f"SELECT typeof(v), CAST(v AS VARCHAR) FROM ({query})")
         assert row is not None
-        value = "NULL" if row[1] is None else literal(str(row[1]))
-        return {**tree.expression_of(connection, f"CAST({value} AS {row[0]})"), "alias": node["alias"]}
+        value = f"CAST({'NULL' if row[1] is None else literal(str(row[1]))} AS {row[0]})"
+        try:
+            same = first_row(connection, f"SELECT v IS NOT DISTINCT FROM {value} FROM ({query})")
+        except duckdb.Error:  # a text cannot be written that has a NUL in it, nor read as the type
+            return node
+        if same != (True,):  # the text of a UNION does not tell its tag
+            return node
+        return {**tree.expression_of(connection, value), "alias": node["alias"]}
 
     # -- binding -------------------------------------------------------------------------------------------------------
 
@@ -159,7 +167,9 @@ class Binder:
         """
         connection = self.session.connection
         if before is None:
-            return tree.render(connection, after)
+            # an INSERT may have very many values
+            render = tree.render if self.session.guard.safe else tree.render_own
+            return render(connection, after)
         untitled = after["node"]["select_list"][0] if is_expression else None
 
         def namings(*, rendered: bool) -> list[Naming]:
@@ -411,21 +421,31 @@ class Binder:
 
         if scope.depth >= MOST_VIEWS:
             raise too_deep(view)
+        outer = scope.outer or target
         key = ("view", target.attached.alias, tx.base.id, view.id)
         if key in self._known:
             return self._known[key]
         try:
-            text, size = self._stored(view.sql.replace(LAKE, ""), _Scope(target, tx, scope.depth + 1))
+            text, size = self._stored(view.sql.replace(LAKE, ""), _Scope(target, tx, scope.depth + 1, outer))
         except NotFoundError:
             if tx.rules is None:
                 raise
             # a view over something hidden does not exist either, and nothing that it names is told
-            raise missing(target, tx, "View") from None
+            raise missing(outer, tx, "View") from None
         name = self._known[key] = self.session.fresh_name()
         if size is not None:
             self._sizes[name] = size
         statement = _create_view(name, view.aliases, text)
-        self.made.append(lambda connection, _: _done(connection.execute(statement)))
+
+        def make(connection: duckdb.DuckDBPyConnection, _: bool) -> None:
+            try:
+                connection.execute(statement)
+            except (duckdb.BinderException, duckdb.CatalogException):
+                if tx.rules is None:
+                    raise
+                raise missing(outer, tx, "View") from None
+
+        self.made.append(make)
         return name
 
     def _stored(self, sql: str, scope: _Scope, *, is_expression: bool = False) -> tuple[str, Size | None]:
@@ -505,7 +525,9 @@ class Binder:
         forms, sizes = [], []
         for variant in macro.variants:
             sql = variant.sql.replace(LAKE, "")
-            inside = _Scope(target, tx, scope.depth + 1, in_macro=True)
+            inside = _Scope(target, tx, scope.depth + 1, in_macro=True, outer=scope.outer)
+            if not is_table:
+                tree.expression_of(self.session.connection, sql)
             body, size = self._stored(sql if is_table else f"SELECT {sql}", inside, is_expression=not is_table)
             sizes.append(size or Size(1, 1, 1))
             text = f"TABLE {body}" if is_table else body.removeprefix("SELECT ")

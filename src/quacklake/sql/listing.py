@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from quacklake.duckdb_versions import arrow_table, connect, first_row
 from quacklake.engines.duckdb.expressions import parser, plain_expression
-from quacklake.engines.duckdb.trees import LAKE, parse_query
+from quacklake.engines.duckdb.stored_texts import LAKE, parse_query
 from quacklake.errors import InputError
 from quacklake.format.evolution import PRIMARY_KEY, key_columns
 from quacklake.format.layout import key_texts
@@ -336,7 +336,8 @@ def _copy(cursor: duckdb.DuckDBPyConnection, copies: dict[str, Any], attached: A
     waiting = list(wanted.views)
     for _ in range(2):  # views may use views that come later
         waiting = [view for view in waiting if not _make_view(cursor, alias, view, relations, functions)]
-    for view in wanted.views:  # a view is listed even if a table that it uses is gone
+    # a view is listed even if a table that it uses is gone, but not to a principal that may not see the table
+    for view in () if attached.handle.restricted else wanted.views:
         with suppress(duckdb.Error):
             cursor.execute(f"CREATE VIEW IF NOT EXISTS {alias}.{_place(view)} AS SELECT NULL AS {PREFIX}gone")
     cursor.execute("USE memory")

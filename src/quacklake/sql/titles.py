@@ -127,7 +127,7 @@ class _Titles:
             if title is not None:
                 return title, end
         try:
-            text = tree.written(self._connection, tree.query_of(self._connection, item)).removeprefix("SELECT ")
+            text = tree.describe(self._connection, tree.query_of(self._connection, item)).removeprefix("SELECT ")
         except duckdb.Error:
             return None  # a number like 1e400
         title = _title(text)

@@ -6,15 +6,17 @@ import json
 
 import duckdb
 
+from quacklake.engines.duckdb.rendering import describe as describe
+from quacklake.engines.duckdb.rendering import render as render
+from quacklake.engines.duckdb.rendering import render_own as render_own
+from quacklake.engines.duckdb.rendering import stored as stored
+from quacklake.engines.duckdb.stored_texts import is_from_clause, is_one_expression, is_select_list
 from quacklake.engines.duckdb.trees import PLACES as PLACES
 from quacklake.engines.duckdb.trees import Node as Node
 from quacklake.engines.duckdb.trees import TooManyParts, serialize
 from quacklake.engines.duckdb.trees import bare as bare
 from quacklake.engines.duckdb.trees import constant_of as constant_of
 from quacklake.engines.duckdb.trees import nodes as nodes
-from quacklake.engines.duckdb.trees import render as render
-from quacklake.engines.duckdb.trees import stored as stored
-from quacklake.engines.duckdb.trees import written as written
 from quacklake.errors import SqlError
 from quacklake.sql.words import caret
 
@@ -53,9 +55,33 @@ def parse(connection: duckdb.DuckDBPyConnection, sql: str) -> Node:
 
 
 def expression_of(connection: duckdb.DuckDBPyConnection, sql: str) -> Node:
-    """Return the tree of one expression."""
-    found: Node = parse(connection, f"SELECT {sql}")["node"]["select_list"][0]
-    return found
+    """Return the tree of one expression. Raise ``SqlError`` for a text that is more than that."""
+    node = parse(connection, f"SELECT {sql}")["node"]
+    if not is_one_expression(node):
+        raise SqlError(f"Parser Error: {sql!r} is not one expression")
+    expression: Node = node["select_list"][0]
+    return expression
+
+
+def enclosed(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
+    """Return a text that is one expression in parentheses. Raise ``SqlError`` for any other text."""
+    expression_of(connection, sql)
+    return f"({sql}\n)"
+
+
+def check_relations(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
+    """Raise ``SqlError`` unless a text is a list of relations, as FROM has it, and nothing behind them."""
+    if not is_from_clause(parse(connection, f"SELECT 1 FROM {sql}")["node"]):
+        raise SqlError(f"Parser Error: {sql!r} is more than the tables to read")
+
+
+def select_list_of(connection: duckdb.DuckDBPyConnection, sql: str) -> list[Node]:
+    """Return the trees of a list of expressions. Raise ``SqlError`` for a text that is more than that."""
+    node = parse(connection, f"SELECT {sql}")["node"]
+    if not is_select_list(node):
+        raise SqlError(f"Parser Error: {sql!r} is more than a list of expressions")
+    expressions: list[Node] = node["select_list"]
+    return expressions
 
 
 def query_of(connection: duckdb.DuckDBPyConnection, expression: Node) -> Node:

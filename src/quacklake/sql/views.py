@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from quacklake.engines.duckdb.trees import LAKE, parse_query
+from quacklake.engines.duckdb.stored_texts import LAKE, parse_query
 from quacklake.errors import InputError, NotFoundError, NotPermittedError, UnsupportedFeatureError, nearest
 from quacklake.format.names import fold, quote
 from quacklake.format.objects import TableInfo, ViewInfo

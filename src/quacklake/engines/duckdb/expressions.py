@@ -18,7 +18,9 @@ import duckdb
 
 from quacklake.duckdb_versions import connect
 from quacklake.engines.duckdb.connections import reading
-from quacklake.engines.duckdb.trees import Node, TooManyParts, is_one_expression, nodes, render, select_of, serialize
+from quacklake.engines.duckdb.rendering import render
+from quacklake.engines.duckdb.stored_texts import is_one_expression, select_of
+from quacklake.engines.duckdb.trees import Node, TooManyParts, nodes, serialize
 from quacklake.errors import InputError, PredicateError, UnsupportedFeatureError
 from quacklake.format.layout import SortKey, SortSpec, readable_keys
 from quacklake.format.names import fold, literal, quote
@@ -158,6 +160,8 @@ def _parsed(text: str, functions: frozenset[str], written: bool) -> str:
     with parser() as connection:
         tree = _tree(connection, text)
         expression = tree["node"]["select_list"][0]
+        if expression.get("class") == "STAR" and not expression["columns"]:
+            raise InputError(f"{text!r} is not one expression")
         for node in nodes(expression):
             _check(text, node, functions)
         return render(connection, tree).removeprefix("SELECT ") if written else ""

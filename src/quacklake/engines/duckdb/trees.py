@@ -10,13 +10,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from decimal import Context, Decimal
 from typing import Any
 
 import duckdb
 
 from quacklake.duckdb_versions import first_row
-from quacklake.errors import InputError
 from quacklake.format.names import literal
 
 Node = dict[str, Any]
@@ -29,10 +27,6 @@ _PARTS = {
 }
 
 
-_OTHER_STATEMENT = "not implemented"
-"""DuckDB's type of the error for a statement that is no SELECT."""
-
-
 class TooManyParts(ValueError):
     """A name with more parts than catalog, schema and name."""
 
@@ -42,68 +36,15 @@ def serialize(connection: duckdb.DuckDBPyConnection, sql: str) -> Node:
     # a literal: for the first parameter of a process DuckDB loads pandas, which takes longer than a short command
     row = first_row(connection, f"SELECT json_serialize_sql(CAST({literal(sql)} AS VARCHAR))")
     assert row is not None
-    document: Node = json.loads(row[0])
+    return read_document(row[0])
+
+
+def read_document(text: str) -> Node:
+    """Return what ``json_serialize_sql`` gave. Raise ``TooManyParts`` as ``serialize`` does."""
+    document: Node = json.loads(text)
     for node in nodes(document.get("statements", [])):
         _normalize(node)
     return document
-
-
-def render(connection: duckdb.DuckDBPyConnection, tree: Mapping[str, Any]) -> str:
-    return written(connection, _typed(tree))
-
-
-def written(connection: duckdb.DuckDBPyConnection, tree: Mapping[str, Any]) -> str:
-    """Return the text that DuckDB gives for a tree, in which numbers may be of another type."""
-    document = json.dumps({"error": False, "statements": [tree]})
-    row = first_row(connection, f"SELECT json_deserialize_sql(CAST({literal(document)} AS JSON))")
-    assert row is not None
-    return str(row[0])
-
-
-_TEXT = {"id": "VARCHAR", "type_info": None}
-
-
-def _typed(node: Any) -> Any:
-    """Return a tree with casts for numbers like 1e3 and 5., which DuckDB 1.5 writes as others; 2.x keeps their text."""
-    if isinstance(node, list):
-        return [_typed(item) for item in node]
-    if not isinstance(node, Mapping):
-        return node
-    text = _exact_text(node.get("value")) if node.get("class") == "CONSTANT" else None
-    if text is None:
-        return {key: _typed(item) for key, item in node.items()}
-    child = {**node, "alias": "", "value": {"type": _TEXT, "is_null": False, "value": text}}
-    cast = {"class": "CAST", "type": "OPERATOR_CAST", "child": child, "cast_type": node["value"]["type"]}
-    return {**cast, "try_cast": False, "alias": node["alias"], "query_location": node["query_location"]}
-
-
-def _exact_text(value: Mapping[str, Any] | None) -> str | None:
-    """Return the text of a constant that would have another type without a cast, or None."""
-    if value is None or value["is_null"]:
-        return None
-    if value["type"]["id"] == "DOUBLE":
-        return repr(value["value"])
-    if value["type"]["id"] == "DECIMAL" and isinstance(value["value"], int):
-        return str(Decimal(value["value"]).scaleb(-value["type"]["type_info"]["scale"], _DIGITS))
-    return None
-
-
-_DIGITS = Context(prec=40)
-
-
-def stored(connection: duckdb.DuckDBPyConnection, sql: str, tree: Node) -> str:
-    """Return the text of a query that is to be kept: DuckDB's own, or the given one where that means another tree.
-
-    A given text with comments, which would not end where something is written behind it, becomes one with casts.
-    """
-    try:
-        text = written(connection, tree)
-    except duckdb.ParserException:  # the text has a number like 1e400, which DuckDB cannot write
-        text = ""
-    again = serialize(connection, text)
-    if not again["error"] and bare(again["statements"]) == bare([tree]):
-        return text
-    return render(connection, tree) if any(mark in sql for mark in ("--", "/*", ";")) else sql.strip()
 
 
 #: Keys without meaning: positions in the text, and the order of parameters, which also have names.
@@ -185,103 +126,3 @@ def constant_of(node: Mapping[str, Any]) -> Constant | None:
         return Constant(kind, None if kind == "NULL" else text)
     number = int(text)
     return Constant("INTEGER" if number in _INTEGERS else "BIGINT", number)
-
-
-#: The name of its own lake in a stored query; DuckDB replaces it with the name that the lake is attached by.
-LAKE = "{DUCKLAKE_CATALOG}."
-
-#: Functions that yield rows from their arguments alone. Others reach files, the network or the session.
-HARMLESS = frozenset({"range", "generate_series", "unnest", "json_each", "json_tree", "repeat", "repeat_row"})
-
-Name = tuple[str | None, str]
-"""A schema, or None where none is given, and a name in it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """A query as DuckDB writes it, and what it names; of table functions only those that are not ``HARMLESS``."""
-
-    sql: str
-    relations: tuple[Name, ...]
-    functions: tuple[Name, ...]
-    table_functions: tuple[Name, ...]
-
-
-def parse_query(connection: duckdb.DuckDBPyConnection, sql: str) -> Query:
-    """Return a query that may be stored, or one that was. Raise ``InputError`` when it is not one query of one lake."""
-    tree, text = _parse(connection, sql.replace(LAKE, ""))
-    relations: dict[Name, None] = {}
-    functions: dict[Name, None] = {}
-    table_functions: dict[Name, None] = {}
-    common = (node["cte_map"]["map"] for node in nodes(tree) if isinstance(node.get("cte_map"), dict))
-    named = {entry["key"].lower() for entries in common for entry in entries}
-    for node in nodes(tree):
-        kind = node.get("type")
-        if kind == "BASE_TABLE":
-            if node.get("catalog_name"):
-                raise InputError(
-                    f'the query names a table of another database, "{node["catalog_name"]}"',
-                    hint="name the tables of the lake as table or schema.table",
-                )
-            schema, name = node.get("schema_name") or None, node["table_name"]
-            if schema is not None or name.lower() not in named:
-                relations[(schema, name)] = None
-        elif kind == "TABLE_FUNCTION":
-            called = node["function"]
-            if called["function_name"].lower() not in HARMLESS:
-                table_functions[(called["schema"] or None, called["function_name"])] = None
-        elif kind == "FUNCTION":
-            functions[(node["schema"] or None, node["function_name"])] = None
-    return Query(text, tuple(relations), tuple(functions), tuple(table_functions))
-
-
-def parse_expression(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
-    """Return an expression in DuckDB's own words. Raise ``InputError`` when it is none."""
-    return stored(connection, _query_of(sql), select_of(connection, sql)).removeprefix("SELECT ")
-
-
-def select_of(connection: duckdb.DuckDBPyConnection, sql: str) -> Node:
-    """Return the tree of a query that selects one expression and does nothing else. Raise ``InputError``."""
-    tree = _tree(connection, _query_of(sql))
-    if not is_one_expression(tree["node"]):
-        raise InputError(f"{sql!r} is not an expression")
-    return tree
-
-
-def _query_of(expression: str) -> str:
-    return f"SELECT {expression}".replace(LAKE, "")
-
-
-_BESIDE = ("modifiers", "where_clause", "group_expressions", "group_sets", "having", "sample", "qualify")
-
-
-def is_one_expression(node: Node) -> bool:
-    """Return whether a query selects one expression without a name, and does nothing else."""
-    return (
-        node.get("type") == "SELECT_NODE"
-        and node["from_table"]["type"] == "EMPTY"
-        and not node["cte_map"]["map"]
-        and len(node["select_list"]) == 1
-        and not any(node[part] for part in _BESIDE)
-        and not node["select_list"][0]["alias"]
-    )
-
-
-def _parse(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[Node, str]:
-    tree = _tree(connection, sql)
-    return tree, stored(connection, sql, tree)
-
-
-def _tree(connection: duckdb.DuckDBPyConnection, sql: str) -> Node:
-    try:
-        document = serialize(connection, sql)
-    except TooManyParts as error:
-        raise InputError(f"{sql!r} is not a query: {error}") from None
-    if document["error"]:
-        is_other = document.get("error_type") == _OTHER_STATEMENT
-        reason = "it is another kind of statement" if is_other else document["error_message"]
-        raise InputError(f"{sql!r} is not a query: {reason}")
-    if len(document["statements"]) != 1:
-        raise InputError(f"{sql!r} is not one query")
-    tree: Node = document["statements"][0]
-    return tree

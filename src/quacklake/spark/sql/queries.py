@@ -15,7 +15,8 @@ from pyspark.sql import DataFrame
 from sqlglot import exp
 
 from quacklake.engines.duckdb.expressions import session_function
-from quacklake.engines.duckdb.trees import LAKE, serialize
+from quacklake.engines.duckdb.stored_texts import LAKE
+from quacklake.engines.duckdb.trees import serialize
 from quacklake.errors import NotFoundError, QuacklakeError, SqlError, UnsupportedFeatureError
 from quacklake.format.bounds import ANYTHING, Predicate, every
 from quacklake.format.names import fold

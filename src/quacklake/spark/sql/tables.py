@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from sqlglot import exp
 
-from quacklake.engines.duckdb.trees import LAKE
+from quacklake.engines.duckdb.stored_texts import LAKE
 from quacklake.errors import (
     AlreadyExistsError,
     InputError,

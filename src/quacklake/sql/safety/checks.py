@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from quacklake.engines.duckdb.expressions import FUNCTIONS
-from quacklake.engines.duckdb.trees import HARMLESS
+from quacklake.engines.duckdb.stored_texts import HARMLESS
 from quacklake.errors import NotPermittedError, StatementTooLargeError
 from quacklake.format.names import fold, quote
 from quacklake.sql import statements, tree
@@ -64,8 +64,7 @@ def _check_returning(session: Session, cursor: Cursor) -> None:
     ahead = Cursor(cursor.text, cursor.words)
     ahead.until("RETURNING")
     if ahead.accept("RETURNING"):
-        parsed = tree.parse(session.connection, f"SELECT {ahead.rest()}")
-        for expression in parsed["node"]["select_list"]:
+        for expression in tree.select_list_of(session.connection, ahead.rest()):
             session.guard.value(expression)
 
 
@@ -121,6 +120,9 @@ def _show(session: Session, ahead: Cursor) -> Cursor:
         return Cursor(f"DESCRIBE {ahead.rest()}")
     names = ahead.names()
     ahead.end()
+    # DuckDB reads SHOW GRANTS as the columns of a table, and so it is asked for again where there is no such table
+    if [fold(name) for name in names] == ["grants"] and session.names.relation(names) is None:
+        raise NotPermittedError("a safe session does not show grants", hint="it shows tables and their columns")
     return Cursor(f"DESCRIBE {_dotted(names)}")
 
 

@@ -244,6 +244,7 @@ def merge(session: Session, cursor: Cursor, params: Any) -> Result:
         return queries.native_rows(session, Cursor(cursor.text), params)
     cursor.expect("USING")
     source, theirs, stands = _source(session, cursor, prefix)
+    tree.check_relations(session.connection, source)
     if cursor.accept("USING"):
         on: Any = tuple(Cursor(item).name() for item in cursor.items())
     else:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from quacklake.engines.duckdb.trees import parse_expression
+from quacklake.engines.duckdb.stored_texts import parse_expression
 from quacklake.errors import AlreadyExistsError, NotFoundError, SqlError
 from quacklake.format.names import fold
 from quacklake.format.objects import MacroVariant

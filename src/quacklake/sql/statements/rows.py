@@ -23,6 +23,7 @@ from quacklake.operations.expression import Expression
 from quacklake.operations.frames import Source
 from quacklake.operations.row_changes import BoundQuery, Scope
 from quacklake.operations.statements import Delete, Update, Value
+from quacklake.sql import tree
 from quacklake.sql.attached import Attached, Target, missing
 from quacklake.sql.binder import Binder, StandIns
 from quacklake.sql.result import Result
@@ -94,8 +95,8 @@ class SessionScope(Scope):
         return self.session.fresh_name()
 
     def sql(self, value: Value) -> str:
-        """Return the text of a value as it is written."""
-        return str(value.sql)
+        """Return the text of a value as it is written. Raises ``SqlError`` for one that is not one expression."""
+        return tree.enclosed(self.connection, str(value.sql))
 
     def insert(self, query: str) -> int:
         """Insert rows as INSERT does."""
@@ -107,6 +108,7 @@ class SessionScope(Scope):
         """Evaluate RETURNING on the changed rows, as far as the principal would see them."""
         if not self.returning:
             return
+        tree.select_list_of(self.connection, self.returning)
         rows = self._seen(rows, read)
         found = {str(row[0]) for row in self.connection.execute(f"DESCRIBE {rows}").fetchall()}
         hidden = ", ".join(name for name in ROW_COLUMNS if name in found)
@@ -188,12 +190,19 @@ def update(session: Session, cursor: Cursor, params: Any) -> Result:
         return queries.native_rows(session, Cursor(cursor.text), params)
     cursor.expect("SET")
     columns, values = assignments(cursor)
-    others = cursor.until("WHERE", "RETURNING") if cursor.accept("FROM") else ""
+    others = _relations(session, cursor) if cursor.accept("FROM") else ""
     where = Expression(cursor.until("RETURNING")) if cursor.accept("WHERE") else None
     statement = Update(columns, values, where, others, returning_of(cursor))
     cursor.end()
     change = partial(row_changes.update, statement=statement)
     return run_change(session, place, params, Operation.UPDATE, change, statement.returning, prefix)
+
+
+def _relations(session: Session, cursor: Cursor) -> str:
+    """Parse the other tables of a statement. Raise ``SqlError`` for a text that is more than that."""
+    text = cursor.until("WHERE", "RETURNING")
+    tree.check_relations(session.connection, text)
+    return f"{text}\n"
 
 
 def run_change(
@@ -283,7 +292,7 @@ def delete(session: Session, cursor: Cursor, params: Any) -> Result:
     place = place_of(session, cursor, "USING", "WHERE", "RETURNING")
     if place is None:
         return queries.native_rows(session, Cursor(cursor.text), params)
-    others = cursor.until("WHERE", "RETURNING") if cursor.accept("USING") else ""
+    others = _relations(session, cursor) if cursor.accept("USING") else ""
     where = Expression(cursor.until("RETURNING")) if cursor.accept("WHERE") else None
     statement = Delete(where, others, returning_of(cursor))
     cursor.end()

@@ -241,7 +241,7 @@ def default_of(session: Session, text: str, column: Column) -> Any:
     if inner.get("class") != "CONSTANT":
         return DefaultExpression(text)
     with session.attachments.root.cursor() as cursor:
-        typed = f"CAST(({text}) AS {column.duckdb_type()})"
+        typed = f"CAST({tree.enclosed(cursor, text)} AS {column.duckdb_type()})"
         whole = column.type in ("int128", "uint128")  # too large for Arrow
         found = arrow_table(cursor, f"SELECT {f'CAST({typed} AS VARCHAR)' if whole else typed} AS v")
         value = found.column(0)[0].as_py()
