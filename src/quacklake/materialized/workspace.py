@@ -12,7 +12,7 @@ import duckdb
 from quacklake.duckdb_versions import arrow_table, first_row
 from quacklake.engines.duckdb.engine import places_to_target
 from quacklake.engines.duckdb.trees import Node
-from quacklake.errors import UnsupportedFeatureError
+from quacklake.errors import NotFoundError, UnsupportedFeatureError
 from quacklake.format.bounds import Predicate, every
 from quacklake.format.names import fold, quote
 from quacklake.format.objects import TableInfo
@@ -21,6 +21,7 @@ from quacklake.format.snapshots import Operation
 from quacklake.materialized import on_spark, rewriting
 from quacklake.materialized.definition import MaterializedView
 from quacklake.materialized.on_spark import SparkQueries
+from quacklake.materialized.query import base_tables
 from quacklake.materialized.spans import Key, Span, Spans, by_text, is_ordered
 from quacklake.materialized.survey import BaseChange, StaleError
 from quacklake.operations import dml
@@ -110,6 +111,9 @@ class Workspace:
         parsed = tree.parse(self.connection, view.definition.query)
         check(parsed, lambda *_: False)  # whoever refreshes runs what somebody else has written
         names = {(fold(base.known_as[0]), fold(base.known_as[1])): base.table for base in bases}
+        for node in base_tables(parsed):  # any other name could be a file
+            if node.get("catalog_name") or (fold(node["schema_name"]), fold(node["table_name"])) not in names:
+                raise NotFoundError(f'the query reads "{node["table_name"]}", which is no table of the view')
 
         def current(node: Node) -> Node | None:
             table = names.get((fold(node.get("schema_name") or ""), fold(node["table_name"])))
