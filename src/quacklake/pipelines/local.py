@@ -27,6 +27,7 @@ from quacklake.pipelines.origins import Origins
 from quacklake.pipelines.reports import BatchReport
 from quacklake.pipelines.sinks import Sinks, open_source, poll_interval
 from quacklake.pipelines.windows import parse_query
+from quacklake.sql.safety.reading import ReadingGuard
 from quacklake.sql.sessions import session_of
 
 _STATEFUL = (exp.AggFunc, exp.Group, exp.Distinct, exp.Window, exp.Limit, exp.Order, exp.Except, exp.Intersect)
@@ -79,6 +80,8 @@ class LocalRun:
         self._source = open_source(lake, definition.source)
         self._sinks = Sinks.open(lake, definition, claim.incarnation)
         self._session = session_of(lake.handle)
+        if not lake.handle.restricted:
+            self._session.guard = ReadingGuard()  # whoever runs a pipeline runs what somebody else has written
         self._letters = None if definition.dead_letters is None else LakeSink(lake, {"table": definition.dead_letters})
         origins = Origins(definition, claim.position)
         self.barrier = Barrier(lake.handle, checkpoints, claim, self._sinks.others, origins)

@@ -1,0 +1,45 @@
+"""The guard of a session that runs queries which others have written, for those who may read what they read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from quacklake.errors import NotPermittedError, SqlError
+from quacklake.format.names import fold
+from quacklake.sql import statements
+from quacklake.sql.guard import Guard
+from quacklake.sql.safety import checks
+from quacklake.sql.statements import queries
+from quacklake.sql.tree import Node
+from quacklake.sql.words import Cursor
+
+if TYPE_CHECKING:
+    from quacklake.sql.session import Session
+
+
+class ReadingGuard(Guard):
+    """Lets queries read tables of lakes and registered rows, and refuses files, settings and all other statements."""
+
+    def admit(self, session: Session, cursor: Cursor) -> Cursor:
+        """Return a query. Raises ``NotPermittedError`` for any other statement."""
+        if statements.handler(cursor) is not queries.query:
+            raise NotPermittedError("only a query can run here", hint="write one SELECT")
+        return cursor
+
+    def native(self) -> None:
+        """Raise ``NotPermittedError``: such a statement cannot be checked."""
+        raise NotPermittedError("only a query can run here", hint="write one SELECT")
+
+    def check(self, parsed: Node, known: checks.Known) -> None:
+        """Check a query, or one of a view or macro that it uses."""
+        checks.check(parsed, known)
+
+    def value(self, expression: Node) -> None:
+        """Check an expression that is computed on its own."""
+        checks.check_value(expression)
+
+    def foreign(self, session: Session, names: Sequence[str]) -> None:
+        """Raise ``SqlError`` for anything but registered rows: another name can be a file."""
+        if len(names) > 1 or fold(names[0]) not in session.attachments.frames:
+            raise SqlError(f"Catalog Error: Table with name {'.'.join(names)} does not exist!", hint="FROM source")
