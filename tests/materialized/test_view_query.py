@@ -6,8 +6,8 @@ import duckdb
 import pytest
 
 from quacklake.engines.duckdb.trees import serialize
+from quacklake.materialized.determinism import aggregates
 from quacklake.materialized.query import Analysis, analyze, base_tables, bucket, selects
-from quacklake.materialized.refresh import aggregates
 
 COLUMNS = {("main", "t"): ["id", "k", "g", "ts", "x"], ("main", "d"): ["id", "name"], ("main", "e"): ["id", "v"]}
 

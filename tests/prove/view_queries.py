@@ -20,6 +20,14 @@ _AGGREGATES = (
     "sum({p}x) + count(*)",
     "median({p}x)",
 )
+#: Collations, and what each compares in the place of a text.
+_COLLATIONS = {
+    "NOCASE": "lower({})",
+    "NOACCENT": "strip_accents({})",
+    "NOCASE.NOACCENT": "lower(strip_accents({}))",
+    "NFC": "nfc_normalize({})",
+    "C": "{}",
+}
 _OF_A = ("avg(a.x)", "sum(a.f)", "sum(a.d)", "max(a.ts)", "avg(a.d)", "min(a.f)", "var_pop(a.x)", "histogram(a.g)")
 
 
@@ -28,11 +36,14 @@ class Queries:
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
+        self.plain: dict[str, str] = {}
+        """Queries with one answer, for those that have several: by collations and by the order of equal rows."""
 
     def make(self, views: dict[str, list[str]]) -> tuple[str, list[str]]:
         """Return a query and the names of its columns; ``views`` are those that it may read."""
         kinds = [self._rows, self._groups, self._groups, self._join, self._union, self._distinct, self._total]
         kinds += [self._self_join, self._window, self._join, self._nested]
+        kinds += [self._collated, self._collated, self._tied, self._odd]
         if views and self.chance.random() < 0.25:
             return self._over(views)
         return self.chance.choice(kinds)()
@@ -113,6 +124,61 @@ class Queries:
     def _window(self) -> tuple[str, list[str]]:
         query = "SELECT k AS c0, id AS c1, sum(x) OVER (PARTITION BY k ORDER BY id, x) AS c2 FROM c"
         return query, ["c0", "c1", "c2"]
+
+    def _collated(self) -> tuple[str, list[str]]:
+        """Text that is compared by a collation; of a group the view shows the least spelling."""
+        name, function = self.chance.choice(list(_COLLATIONS.items()))
+        where, key = self._where("a."), f"a.k COLLATE {name}"
+        compared = function.format("a.k")
+        aggregate = self.chance.choice(("count(*)", "max(a.x)", "median(a.x)", "count(DISTINCT a.k)", "sum(a.x)"))
+        kind = self.chance.randrange(6)
+        if kind == 0:
+            query, plain = (
+                f"SELECT DISTINCT {key} AS c0, a.g AS c1 FROM a{where}",
+                (f"SELECT min(a.k) AS c0, a.g AS c1 FROM a{where} GROUP BY {compared}, a.g"),
+            )
+        elif kind == 1:
+            over = "sum(a.x) OVER (PARTITION BY {} ORDER BY a.id)"
+            query, plain = (f"SELECT a.k AS c0, {over.format(each)} AS c1 FROM a{where}" for each in (key, compared))
+        elif kind == 2:
+            source = "FROM a JOIN b ON {} = {}"
+            query = f"SELECT {key} AS c0, {aggregate} AS c1 {source.format(key, 'b.name')}{where} GROUP BY 1"
+            plain = source.format(compared, function.format("b.name"))
+            plain = f"SELECT min(a.k) AS c0, {aggregate} AS c1 {plain}{where} GROUP BY {compared}"
+        elif kind == 3:
+            query = f"SELECT {key} AS c0, a.x AS c1 FROM a{where}"
+            plain = f"SELECT a.k AS c0, a.x AS c1 FROM a{where}"
+        else:
+            group = self.chance.choice(("1, 2", f"{key}, a.g", "c0, c1"))
+            query = f"SELECT {key} AS c0, a.g AS c1, {aggregate} AS c2 FROM a{where} GROUP BY {group}"
+            plain = f"SELECT min(a.k) AS c0, a.g AS c1, {aggregate} AS c2 FROM a{where} GROUP BY {compared}, a.g"
+        self.plain[query] = plain
+        return query, ["c0", "c1", "c2"] if " AS c2 " in query else ["c0", "c1"]
+
+    def _tied(self) -> tuple[str, list[str]]:
+        """A window whose ORDER BY leaves rows equal: these are ordered by what else the query reads."""
+        function = self.chance.choice(("lag(id)", "row_number()", "sum(id)", "nth_value(id, 2)", "ntile(3)"))
+        frame = " ROWS BETWEEN 2 PRECEDING AND CURRENT ROW" if function[:3] in ("sum", "nth") else ""
+        query = "SELECT k AS c0, id AS c1, {} OVER (PARTITION BY k ORDER BY x{}) AS c2 FROM c"
+        made = query.format(function, frame)
+        self.plain[made] = query.format(function, f", id NULLS LAST{frame}")
+        return made, ["c0", "c1", "c2"]
+
+    def _odd(self) -> tuple[str, list[str]]:
+        """Keys of which equal values differ."""
+        query = self.chance.choice(
+            (
+                "SELECT f AS c0, count(*) AS c1 FROM a{where} GROUP BY f",
+                "SELECT i AS c0, median(x) AS c1 FROM a{where} GROUP BY i",
+                "SELECT i AS c0, count(*) AS c1 FROM a{where} GROUP BY ALL",
+                "SELECT DISTINCT f AS c0, i AS c1 FROM a{where} ",
+                "SELECT f AS c0, sum(x) OVER (PARTITION BY f) AS c1 FROM a{where} ",
+                "SELECT [f] AS c0, count(*) AS c1 FROM a{where} GROUP BY 1",
+                "SELECT {{'f': f, 'i': i}} AS c0, max(x) AS c1 FROM a{where} GROUP BY 1",
+                "SELECT i AS c0, f AS c1 FROM a{where} ",
+            )
+        )
+        return query.format(where=self._where()), ["c0", "c1"]
 
     def _union(self) -> tuple[str, list[str]]:
         if self.chance.random() < 0.5:

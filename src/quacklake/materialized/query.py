@@ -10,15 +10,9 @@ from dataclasses import dataclass
 
 from quacklake.engines.duckdb.trees import Node, bare, constant_of, nodes
 from quacklake.format.names import fold
+from quacklake.materialized.collations import EXACT, collation_of, functions_of, is_collated, spelling
+from quacklake.materialized.ordering import ORDERED, open_orders
 
-#: Aggregates whose value depends on the order of the rows, unless they say ORDER BY, or that pick one of several.
-_ORDERED = frozenset(
-    """
-    any_value approx_quantile approx_top_k arbitrary arg_max arg_max_null arg_max_nulls_last arg_min arg_min_null
-    arg_min_nulls_last argmax argmin array_agg first group_concat json_group_array json_group_object
-    json_group_structure last list listagg max_by min_by mode reservoir_quantile string_agg
-    """.split()  # noqa: SIM905
-)
 #: What DuckDB makes of list(… ORDER BY …).
 _SORTED = ("list_sort", "list_reverse_sort")
 #: Functions whose value depends on when, where or how often they are called.
@@ -70,6 +64,8 @@ class Item:
     merge: str | None = None
     of: tuple[int, int] | None = None
     """For an average: the places of the sum and the count of the same values."""
+    collation: str = EXACT
+    """For a key: the collation by which its values are compared."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +88,8 @@ class Analysis:
     keys: tuple[int, ...] = ()
     """Output columns that tell groups apart in every branch, and that no outer join makes NULL."""
     reason: str | None = None
+    collations: tuple[str, ...] = ()
+    """For each key, the collation by which its values are compared."""
 
     @property
     def linear(self) -> bool:
@@ -160,15 +158,26 @@ def analyze(tree: Node, columns: Columns, aggregates: frozenset[str]) -> Analysi
             raise NotIncremental("the branches of UNION ALL have different columns")
         linear = all(branch.linear for branch in branches)
         single = all(len(branch.references) == 1 for branch in branches)
-        keys = tuple(place for place in range(width.pop()) if all(_is_key(branch, place) for branch in branches))
+        found = {place: _collations(branches, place) for place in range(width.pop())}
+        keys = tuple(place for place, collations in found.items() if len(collations) == 1)
         merging = len(branches) == 1 and branches[0].mergeable
         if not keys and not (linear and single) and not merging:
             raise NotIncremental(
                 "no output column identifies its groups: select the columns of GROUP BY or PARTITION BY"
             )
-        return Analysis(branches, keys)
+        for select in selects(tree["node"]):
+            _check_order(select, aggregates)
+        return Analysis(branches, keys, collations=tuple(found[place][0] for place in keys))
     except NotIncremental as error:
         return Analysis(reason=str(error))
+
+
+def _collations(branches: Sequence[Branch], place: int) -> tuple[str, ...]:
+    """Return the collation by which a column tells groups apart in every branch; none or several where it does not."""
+    if not all(_is_key(branch, place) for branch in branches):
+        return ()
+    # what one branch compares exactly may be compared by the collation of another: that joins groups, and splits none
+    return tuple({branch.items[place].collation for branch in branches} - {EXACT}) or (EXACT,)
 
 
 def _is_key(branch: Branch, place: int) -> bool:
@@ -204,8 +213,17 @@ def _check_functions(tree: Node, aggregates: frozenset[str]) -> None:
         if node.get("class") == "SUBQUERY":
             raise NotIncremental("subqueries in expressions are not supported: use a join")
         name = fold(str(node.get("function_name", "")))
-        if name in aggregates and name in _ORDERED and not _orders(node) and id(node) not in sorted_:
+        if name in aggregates and name in ORDERED and not _orders(node) and id(node) not in sorted_:
             raise NotIncremental(f"{name} depends on the order of the rows")
+
+
+def _check_order(select: Node, aggregates: frozenset[str]) -> None:
+    """Raise ``NotIncremental`` where rows that a window orders can change places, and the answer with them."""
+    for window in nodes(select["select_list"]):
+        if window.get("class") == "WINDOW" and window.get("exclude_clause") in ("GROUP", "TIES"):
+            raise NotIncremental("EXCLUDE GROUP and EXCLUDE TIES are not supported")
+    for found in open_orders(select, aggregates):
+        raise NotIncremental(f"{found.function} depends on the order of rows that its ORDER BY leaves equal")
 
 
 def _orders(node: Node) -> bool:
@@ -234,6 +252,8 @@ def _branch(node: Node, columns: Columns, aggregates: frozenset[str]) -> Branch:
     if node["cte_map"]["map"]:
         raise NotIncremental(_SUBQUERY)
     distinct = _check_modifiers(node)
+    if distinct and any(collation_of(item) != EXACT for item in node["select_list"]):
+        raise NotIncremental("DISTINCT with a collation and windows or groups is not supported")
     if node.get("qualify"):
         raise NotIncremental("QUALIFY depends on all rows")
     references = tuple(_references(node["from_table"], columns, core=True))
@@ -244,21 +264,33 @@ def _branch(node: Node, columns: Columns, aggregates: frozenset[str]) -> Branch:
     reads = tuple(reads_of(item, references) for item in items)
     grouped = _grouped(node, items, references, aggregates)
     windows = [found for found in nodes(items) if found.get("class") == "WINDOW"]
+    _check_collations(node, items)
     keys = [True] * len(items)
+    collations: list[set[str]] = [{collation_of(item)} if distinct else set() for item in items]
     if grouped is not None:
         keys = [place in grouped for place in range(len(items))]
-    if windows:
-        shared = [[_plain(part, references) for part in window["partitions"]] for window in windows]
-        keys = [
-            key and all(_plain(item, references) in parts for parts in shared)
-            for key, item in zip(keys, items, strict=True)
-        ]
-    elif any(found.get("function_name") in ("unnest", "unlist") for found in nodes(items)):
+        for place, collation in grouped.items():
+            collations[place].add(collation)
+    for window in windows:
+        parts = [(_plain(spelling(part), references), collation_of(part)) for part in window["partitions"]]
+        for place, item in enumerate(items):
+            same = [collation for part, collation in parts if part == _plain(spelling(item), references)]
+            keys[place] = keys[place] and bool(same)
+            collations[place].update(same[:1])
+    keys = [key and len(found - {EXACT}) <= 1 for key, found in zip(keys, collations, strict=True)]
+    if not windows and any(found.get("function_name") in ("unnest", "unlist") for found in nodes(items)):
         keys = [key and not _has(item, ("unnest", "unlist")) for key, item in zip(keys, items, strict=True)]
         if grouped is not None or distinct:
             raise NotIncremental("unnest is not supported in a query with groups")
     merged = _merged(node, items, keys, grouped, windows=bool(windows), distinct=distinct)
-    made = tuple(Item(key, *(merged[place] if merged is not None else (None, None))) for place, key in enumerate(keys))
+    made = tuple(
+        Item(
+            key,
+            *(merged[place] if merged is not None else (None, None)),
+            next(iter(collations[place] - {EXACT}), EXACT) if key else EXACT,
+        )
+        for place, key in enumerate(keys)
+    )
     linear = grouped is None and not windows and not distinct
     return Branch(references, made, linear, merged is not None, reads)
 
@@ -280,6 +312,8 @@ def _references(node: Node, columns: Columns, *, core: bool) -> Iterator[Referen
     left = node["join_type"] == "LEFT"
     if node["join_type"] not in ("INNER", "LEFT") or node.get("ref_type") not in ("REGULAR", "CROSS"):
         raise NotIncremental("only inner and left joins are supported")
+    if left and node["right"]["type"] == "SUBQUERY":
+        raise NotIncremental("a subquery that an outer join may make NULL is not followed: join its table")
     if node["right"]["type"] != "BASE_TABLE":
         raise NotIncremental("nested joins are not supported: write the joins one after the other")
     yield from _references(node["left"], columns, core=core)
@@ -326,6 +360,32 @@ def _plain(node: Node, references: Sequence[Reference]) -> object:
     return tree
 
 
+def _check_collations(select: Node, items: Sequence[Node]) -> None:
+    """Raise ``NotIncremental`` for collations that a group is not told apart by, or of which nobody knows how."""
+    parts = [spelling(item) for item in items]
+    windows = [node for node in nodes(items) if node.get("class") == "WINDOW"]
+    grouping = [*select["group_expressions"], *(part for window in windows for part in window["partitions"])]
+    for part in (*items, *grouping):
+        collation = collation_of(part)
+        if functions_of(collation) is None:
+            raise NotIncremental(f'the collation "{collation}" is not supported')
+    ordered = {id(order) for window in windows for order in [*window["partitions"], *window["orders"]]}
+    inner = [_without(part, ordered) for part in parts]
+    if is_collated([inner, [spelling(part) for part in grouping], select.get("having")]):
+        raise NotIncremental("a collation inside an expression is not supported: give it to the whole of a column")
+    if select["aggregate_handling"] == "FORCE_AGGREGATES" and any(collation_of(item) != EXACT for item in items):
+        raise NotIncremental("GROUP BY ALL with a collation is not supported: name the columns of GROUP BY")
+
+
+def _without(part: object, left_out: set[int]) -> object:
+    """Return a tree without some of its nodes."""
+    if isinstance(part, list):
+        return [_without(each, left_out) for each in part if id(each) not in left_out]
+    if isinstance(part, dict):
+        return {key: _without(value, left_out) for key, value in part.items() if id(value) not in left_out}
+    return part
+
+
 def _has(node: Node, names: Sequence[str] | frozenset[str]) -> bool:
     return any(
         fold(str(found.get("function_name", ""))) in names and found.get("class") != "WINDOW" for found in nodes(node)
@@ -334,38 +394,56 @@ def _has(node: Node, names: Sequence[str] | frozenset[str]) -> bool:
 
 def _grouped(
     node: Node, items: Sequence[Node], references: Sequence[Reference], aggregates: frozenset[str]
-) -> frozenset[int] | None:
-    """Return the places of the items that are grouped by; None for a query without groups."""
+) -> dict[int, str] | None:
+    """Return the items that are grouped by, by their places, with their collations; None for a query without groups."""
     aggregated = [_has(item, aggregates) for item in items]
     if node["aggregate_handling"] == "FORCE_AGGREGATES":
-        return frozenset(place for place, one in enumerate(aggregated) if not one)
+        return {place: EXACT for place, one in enumerate(aggregated) if not one}
     groups = node["group_expressions"]
     if not groups:
-        return frozenset() if any(aggregated) or node.get("having") else None
+        return {} if any(aggregated) or node.get("having") else None
     if len(node["group_sets"]) != 1:
         raise NotIncremental("GROUPING SETS, ROLLUP and CUBE are not supported")
     columns = {name for reference in references for name in reference.columns}
-    found: set[int] = set()
+    found: dict[int, str] = {}
     for group in groups:
         constant = constant_of(group)
         if constant is not None and isinstance(constant.value, int):
-            found.add(constant.value - 1)
+            found[constant.value - 1] = collation_of(items[constant.value - 1])
             continue
+        collation = collation_of(group)
         plain = _plain(group, references)
         names = group.get("column_names", ())
         for place, item in enumerate(items):
             by_alias = len(names) == 1 and fold(item.get("alias", "")) == fold(names[0])
             # a column of a table comes before an alias
             if _plain(item, references) == plain or (by_alias and fold(names[0]) not in columns):
-                found.add(place)
-    return frozenset(found)
+                found[place] = collation_of(item)
+            elif (
+                collation != EXACT
+                and _shows_spelling(item)
+                and _plain(item["children"][0], references) == _plain(spelling(group), references)
+            ):
+                found[place] = collation
+    return found
+
+
+def _shows_spelling(item: Node) -> bool:
+    """Return whether an item is the least or the greatest of some values: of a group, that is a value of it."""
+    plain = item.get("class") == "FUNCTION" and not item.get("distinct") and not item.get("filter")
+    return plain and fold(str(item["function_name"])) in ("min", "max") and len(item["children"]) == 1
+
+
+def key_of(item: Node, collation: str) -> Node:
+    """Return what the groups of a SELECT compare of an item, which may show the least of its spellings."""
+    return item["children"][0] if collation != EXACT and _shows_spelling(item) else spelling(item)
 
 
 def _merged(
     node: Node,
     items: Sequence[Node],
     keys: Sequence[bool],
-    grouped: frozenset[int] | None,
+    grouped: Mapping[int, str] | None,
     *,
     windows: bool,
     distinct: bool,
@@ -378,7 +456,7 @@ def _merged(
     found: list[tuple[str | None, tuple[int, int] | None]] = []
     for item, key in zip(items, keys, strict=True):
         if key:
-            found.append((None, None))
+            found.append((MERGED[fold(item["function_name"])] if _shows_spelling(item) else None, None))
             continue
         name = fold(str(item.get("function_name", ""))) if item.get("class") == "FUNCTION" else ""
         plain = not item.get("distinct") and not item.get("export_state")

@@ -8,10 +8,8 @@ import time
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 
 from quacklake import faults, telemetry
-from quacklake.engines.duckdb.expressions import parser
 from quacklake.engines.duckdb.stored_texts import LAKE
 from quacklake.engines.duckdb.trees import Node
 from quacklake.errors import (
@@ -38,6 +36,7 @@ from quacklake.materialized.definition import (
     RefreshReport,
     Schedule,
 )
+from quacklake.materialized.determinism import aggregates
 from quacklake.materialized.flattening import flattened, subquery
 from quacklake.materialized.naming import settled
 from quacklake.materialized.query import Analysis, Columns, analyze, base_tables, volatile
@@ -76,16 +75,6 @@ class Request:
     partition_by: Sequence[str] = ()
     replace: bool = False
     if_not_exists: bool = False
-
-
-@lru_cache(maxsize=1)
-def aggregates() -> frozenset[str]:
-    """Return the names of DuckDB's aggregates."""
-    with parser() as connection:
-        rows = connection.execute(
-            "SELECT DISTINCT function_name FROM duckdb_functions() WHERE function_type = 'aggregate'"
-        ).fetchall()
-    return frozenset(str(row[0]) for row in rows)
 
 
 # -- creating ----------------------------------------------------------------------------------------------------------
@@ -173,7 +162,7 @@ def _resolved(space: Workspace, request: Request) -> tuple[Node, list[TableInfo]
         raise InputError("the query of a materialized view must read a table of the lake")
     columns = {(fold(t.schema_name), fold(t.name)): t.schema.names for t in found.values()}
     rewriting.expand_stars(parsed, columns)
-    return _settled(space, _flat(space, parsed, columns), columns), list(found.values())
+    return space.with_one_answer(_settled(space, _flat(space, parsed, columns), columns)), list(found.values())
 
 
 def _checked(space: Workspace, query: str) -> Node:

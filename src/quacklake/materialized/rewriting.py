@@ -153,12 +153,12 @@ def keys_of(
     connection: duckdb.DuckDBPyConnection,
     select: Node,
     branch: Branch,
-    keys: Sequence[int],
+    keys: Sequence[Node],
     changed: int,
     others: Mapping[int, Node],
     reads: Callable[[Node], frozenset[int]],
 ) -> Node:
-    """Return the query of the keys that the changes of one reference touch.
+    """Return the query of the keys, which are expressions, that the changes of one reference touch.
 
     Tables that an outer join may make NULL are left out, except the changed one, which must match: they decide about no
     key, and without them the keys are no fewer. So are the conditions over all of these, which may hold for NULL.
@@ -171,7 +171,7 @@ def keys_of(
     made["from_table"] = _joined(made["from_table"], len(branch.references) - 1, core | {changed})
     parts = [part for part in conjuncts(made.get("where_clause")) if reads(part) <= core]
     made["where_clause"] = conjoined(connection, parts)
-    made["select_list"] = [{**made["select_list"][place], "alias": f"k{at}"} for at, place in enumerate(keys)]
+    made["select_list"] = [{**tree.copied(key), "alias": f"k{at}"} for at, key in enumerate(keys)]
     made["group_expressions"], made["group_sets"], made["modifiers"] = [], [], []
     made["having"] = made["qualify"] = None
     made["aggregate_handling"] = "STANDARD_HANDLING"

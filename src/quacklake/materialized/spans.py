@@ -9,6 +9,7 @@ from typing import Any
 from quacklake.format.bounds import Predicate, compare, decode, every, some
 from quacklake.format.names import literal, quote
 from quacklake.format.schema import Column
+from quacklake.materialized.collations import EXACT
 
 #: Types that cannot be compared: their texts are. Others are compared as DuckDB does, also where equal values differ,
 #: such as 0.0 and -0.0: the dictionary of a Parquet file keeps one of them.
@@ -23,6 +24,13 @@ class Key:
     name: str
     type: str
     width: str | None = None
+    collation: str = EXACT
+    """The collation by which the values are compared: those of a file have other spellings."""
+
+    @property
+    def ordered(self) -> bool:
+        """True when the least and the greatest value say which files may hold values between them."""
+        return self.collation == EXACT and is_ordered(self.type)
 
     @property
     def ends(self) -> str:

@@ -9,11 +9,12 @@ from quacklake.engines.duckdb.trees import Node, nodes
 from quacklake.format.bounds import every
 from quacklake.format.names import fold, quote
 from quacklake.materialized import on_spark, rewriting
+from quacklake.materialized.collations import EXACT, comparable, comparable_node
 from quacklake.materialized.definition import MaterializedView
-from quacklake.materialized.query import Analysis, Branch, bucket, reads_of
+from quacklake.materialized.query import Analysis, Branch, bucket, key_of, reads_of
 from quacklake.materialized.spans import Key, Span, by_text
 from quacklake.materialized.survey import BaseChange, Survey
-from quacklake.materialized.workspace import FEW, Feed, Workspace, size_of
+from quacklake.materialized.workspace import FEW, Feed, Match, Workspace, size_of
 from quacklake.operations.row_changes import PLACES
 from quacklake.sql import tree
 from quacklake.sql.scans import Bound
@@ -231,15 +232,21 @@ class Refresh:
         partial = self.work.make(bound.sql, bound.values)
         keys = [place for place, item in enumerate(branch.items) if item.key]
         names = [columns[place][0] for place in keys]
-        count, spans = self.work.spans(partial, [Key(*columns[place]) for place in keys], FEW)
+        collations = [branch.items[place].collation for place in keys]
+        asked = [Key(*columns[place], collation=each) for place, each in zip(keys, collations, strict=True)]
+        count, spans = self.work.spans(partial, asked, FEW)
         if self.dry:
             return Outcome("merge", keys=count)
-        own = [(table.schema.columns[place], name) for place, name in zip(keys, names, strict=True)]
+        own = [
+            Match(table.schema.columns[place], name, each, spelled=True)
+            for place, name, each in zip(keys, names, collations, strict=True)
+        ]
         stored = self.work.stored(table, partial, own, spans, values=True)
         rows = partial
         if stored is not None:
             merged = ", ".join(_merging(branch, place, *columns[place]) for place in range(len(columns)))
-            grouped = f" GROUP BY {', '.join(names)}" if names else ""
+            groups = ", ".join(map(comparable, names, collations))
+            grouped = f" GROUP BY {groups}" if names else ""
             listed = ", ".join(name for name, _ in columns)
             both = f"SELECT {listed} FROM {stored.table} UNION ALL SELECT {listed} FROM {partial}"
             rows = self.work.make(f"SELECT {merged} FROM ({both}){grouped}")
@@ -254,6 +261,7 @@ class Refresh:
     def _groups(self, feeds: Mapping[int, Feed]) -> Outcome:
         """Compute the groups that the changes touch again, and replace them."""
         keys, columns, table = self.analysis.keys, self._columns(), self.view.table
+        collations = self.analysis.collations
         names = [f"k{at}" for at in range(len(keys))]
         selected = rewriting.branches_of(self.query)
         parts = []
@@ -274,12 +282,15 @@ class Refresh:
                 self.analysis,
                 [self._near(select, known) for select, known in zip(selected, spans, strict=True)],
             ),
-            f" WHERE {rewriting.packing([f'c{place}' for place in keys])}"
+            f" WHERE {rewriting.packing([comparable(f'c{p}', each) for p, each in zip(keys, collations, strict=True)])}"
             f" IN (SELECT {rewriting.packing(names)} FROM temp.main.{touched})",
         )
         if self.dry:
             return Outcome("groups", keys=count)
-        own = [(table.schema.columns[place], name) for place, name in zip(keys, names, strict=True)]
+        own = [
+            Match(table.schema.columns[place], name, each)
+            for place, name, each in zip(keys, names, collations, strict=True)
+        ]
         stored = self.work.stored(table, touched, own, {key.name: span for key, span in spans[0]}, values=False)
         deleted = self.work.remove(table, stored)
         return Outcome("groups", keys=count, deleted=deleted, inserted=self.work.append(table, bound))
@@ -297,9 +308,10 @@ class Refresh:
         count = 0
         for select in selected:
             made = []
-            for place, name in zip(keys, names, strict=True):
+            for place, name, collation in zip(keys, names, self.analysis.collations, strict=True):
                 rounded = bucket(select["select_list"][place])
-                made.append(Key(name, columns[place][1], None if rounded is None else rounded[1]))
+                width = None if rounded is None else rounded[1]
+                made.append(Key(name, columns[place][1], width, collation))
             asked = tuple(made)
             if asked not in known:
                 count, spans = self.work.spans(touched, asked)
@@ -325,16 +337,21 @@ class Refresh:
         def reads(part: Node) -> frozenset[int]:
             return reads_of(part, branch.references)
 
-        made = rewriting.keys_of(connection, select, branch, self.analysis.keys, place, others, reads)
+        made = rewriting.keys_of(connection, select, branch, self._keys(select), place, others, reads)
         return rewriting.query_text(connection, made)
 
     def _again(self, select: Node, touched: str, names: Sequence[str], spans: Sequence[tuple[Key, Span]]) -> str:
         """Return the query of a branch for the touched keys alone."""
         connection = self.work.connection
-        items = [select["select_list"][place] for place in self.analysis.keys]
-        conditions = [rewriting.within(connection, items, touched, names)]
+        conditions = [rewriting.within(connection, self._keys(select), touched, names)]
         near = self._near(select, spans)
         return rewriting.query_text(connection, rewriting.restricted(connection, near, conditions))
+
+    def _keys(self, select: Node) -> list[Node]:
+        """Return what a branch compares of its keys."""
+        pairs = zip(self.analysis.keys, self.analysis.collations, strict=True)
+        connection, items = self.work.connection, select["select_list"]
+        return [comparable_node(connection, key_of(items[place], each), each) for place, each in pairs]
 
     def _near(self, select: Node, spans: Sequence[tuple[Key, Span]]) -> Node:
         """Return a branch for the range of the touched keys: all rows of touched groups, and some of others."""
@@ -389,7 +406,7 @@ def spark_text(work: Workspace, query: Node, analysis: Analysis, selected: Seque
 
 def _merging(branch: Branch, place: int, name: str, type_: str) -> str:
     item = branch.items[place]
-    if item.key:
+    if item.key and item.collation == EXACT:
         return name
     if item.of is not None:
         total, count = item.of

@@ -12,17 +12,19 @@ import duckdb
 from quacklake.duckdb_versions import arrow_table, first_row
 from quacklake.engines.duckdb.engine import places_to_target
 from quacklake.engines.duckdb.trees import Node
-from quacklake.errors import NotFoundError, UnsupportedFeatureError
+from quacklake.errors import NotFoundError, QuacklakeError, UnsupportedFeatureError
 from quacklake.format.bounds import Predicate, every
 from quacklake.format.names import fold, quote
 from quacklake.format.objects import TableInfo
 from quacklake.format.schema import Column
 from quacklake.format.snapshots import Operation
 from quacklake.materialized import on_spark, rewriting
+from quacklake.materialized.collations import EXACT, comparable
 from quacklake.materialized.definition import MaterializedView
+from quacklake.materialized.determinism import aggregates, determined
 from quacklake.materialized.on_spark import SparkQueries
 from quacklake.materialized.query import base_tables
-from quacklake.materialized.spans import Key, Span, Spans, by_text, is_ordered
+from quacklake.materialized.spans import Key, Span, Spans, by_text
 from quacklake.materialized.survey import BaseChange, StaleError
 from quacklake.operations import dml
 from quacklake.operations.change_feed import ChangeScan
@@ -79,6 +81,31 @@ class Stored:
     plan: ScanPlan
 
 
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A key of the view, which is a column of it, and the name of its values in a temporary table of changes.
+
+    ``spelled`` says that these are spellings as in the view, and not what the collation compares.
+    """
+
+    column: Column
+    name: str
+    collation: str = EXACT
+    spelled: bool = False
+
+    @property
+    def of_view(self) -> str:
+        """What is compared of the rows of the view, which are called ``v``."""
+        return comparable(f"v.{quote(self.column.name)}", self.collation)
+
+    @property
+    def of_change(self) -> str:
+        """What is compared of the changes, under the same name."""
+        if not self.spelled or self.collation == EXACT:
+            return self.name
+        return f"{comparable(self.name, self.collation)} AS {self.name}"
+
+
 @dataclass
 class Workspace:
     """Runs queries of a view at the snapshot of a transaction, and changes its rows in that transaction."""
@@ -122,7 +149,18 @@ class Workspace:
             alias = node.get("alias") or node["table_name"]
             return {**node, "schema_name": table.schema_name, "table_name": table.name, "alias": alias}
 
-        return rewriting.with_tables(parsed, current)
+        return self.with_one_answer(rewriting.with_tables(parsed, current))
+
+    def with_one_answer(self, query: Node) -> Node:
+        """Return a query of which every computation has the same rows, if it can be written so."""
+        made = determined(self.connection, query, aggregates())
+        if made == query:
+            return query
+        try:
+            same = self.types(tree.render(self.connection, made)) == self.types(tree.render(self.connection, query))
+        except QuacklakeError:  # values without an order, or a query that cannot run any more
+            return query
+        return made if same else query
 
     def bind(self, sql: str) -> Bound:
         """Look up the names of a query, and plan its scans."""
@@ -297,7 +335,7 @@ class Workspace:
         for key in keys:
             name = quote(key.name)
             asked.append(f"count({name})")
-            if is_ordered(key.type):
+            if key.ordered:
                 asked += [f"count({key.ends})", f"approx_count_distinct({name})", f"min({name})::VARCHAR"]
                 asked += [f"max({name})::VARCHAR", f"max({key.ends})::VARCHAR", f"any_value(typeof({key.ends}))"]
             else:
@@ -336,25 +374,26 @@ class Workspace:
     # -- the rows of the view ------------------------------------------------------------------------------------------
 
     def stored(
-        self, table: TableInfo, touched: str, keys: Sequence[tuple[Column, str]], spans: Spans, *, values: bool
+        self, table: TableInfo, touched: str, keys: Sequence[Match], spans: Spans, *, values: bool
     ) -> Stored | None:
-        """Find the rows of the view whose keys, columns of it, are in a temporary table under other names.
+        """Find the rows of the view whose keys are in a temporary table.
 
         With ``values``, the temporary table that holds them has their columns too, as ``c0`` and so on. Return None
         when the statistics of its files say that it has no such rows.
         """
         own = [f"v.{quote(column.name)} AS c{n}" for n, column in enumerate(table.schema.columns)] if values else []
-        plain = not any(spans[name].nulls or by_text(column.duckdb_type()) for column, name in keys)
+        plain = not any(spans[key.name].nulls or by_text(key.column.duckdb_type()) for key in keys)
+        changed = f"SELECT {', '.join(key.of_change for key in keys)} FROM temp.main.{touched}"
         if not keys:
             joined = ""
         elif plain:
-            equal = " AND ".join(f"v.{quote(column.name)} = d.{name}" for column, name in keys)
-            joined = f" SEMI JOIN temp.main.{touched} AS d ON {equal}"
+            equal = " AND ".join(f"{key.of_view} = d.{key.name}" for key in keys)
+            joined = f" SEMI JOIN ({changed}) AS d ON {equal}"
         else:  # NULL counts as a value
-            mine = rewriting.packing([f"v.{quote(column.name)}" for column, _ in keys])
-            theirs = rewriting.packing([name for _, name in keys])
-            joined = f" WHERE {mine} IN (SELECT {theirs} FROM temp.main.{touched})"
-        predicate = every(spans[name].predicate(column) for column, name in keys)
+            mine = rewriting.packing([key.of_view for key in keys])
+            theirs = rewriting.packing([key.name for key in keys])
+            joined = f" WHERE {mine} IN (SELECT {theirs} FROM ({changed}))"
+        predicate = every(spans[key.name].predicate(key.column) for key in keys)
         return self.found(table, f"SELECT {', '.join([*own, PLACES])} FROM {{}} AS v{joined}", predicate)
 
     def found(self, table: TableInfo, query: str, predicate: Predicate, *, guarded: bool = False) -> Stored | None:
