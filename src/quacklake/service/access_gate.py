@@ -105,7 +105,7 @@ class AccessGate:
     @property
     def serves_tenants(self) -> bool:
         """True for the catalogs of a shared lake, none of which may do anything as the service itself."""
-        return self._name is None
+        return isinstance(self._doors, _Catalogs)
 
     def enter(self, token: str | None, lake: str | None = None) -> Identity:
         """Return the identity of a token; see ``Gate.enter``."""

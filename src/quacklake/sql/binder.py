@@ -426,7 +426,7 @@ class Binder:
         if key in self._known:
             return self._known[key]
         try:
-            text, size = self._stored(view.sql.replace(LAKE, ""), _Scope(target, tx, scope.depth + 1, outer))
+            text, size = self._stored(view.sql.replace(LAKE, ""), _Scope(target, tx, scope.depth + 1, outer=outer))
         except NotFoundError:
             if tx.rules is None:
                 raise

@@ -192,8 +192,8 @@ def delete(engine: SparkEngine, tx: Transaction, ref: TableRef, where: Condition
         clause = ChangeClause(condition_of(where, engine.scope(target=table.schema)))
         return _where(engine, tx, table, clause, where)
     plan = tx.plan(table)
-    count = dml.delete(engine.context, tx, table, None)
-    counted = engine.scan.frame(plan).count() if count is None else count
+    deleted = dml.delete(engine.context, tx, table, None, counted=False)
+    counted = engine.scan.frame(plan).count() if plan.count() is None else deleted
     return ChangeMetrics(deleted=counted, files_removed=plan.files.num_rows)
 
 
