@@ -225,4 +225,7 @@ class CountingSink(Protocol):
     """A sink whose target says which checkpoint of the writer it has."""
 
     def last_checkpoint(self) -> int | None:
-        """Return the last checkpoint that the target shows, -1 for none; None where that cannot be known."""
+        """Return the last checkpoint that the target shows, -1 for none; None where that cannot be known.
+
+        Raises ``NotFoundError`` without a table that ``initialize`` would have made.
+        """

@@ -278,10 +278,10 @@ class StreamMark:
 
 @dataclass(frozen=True, slots=True)
 class BatchContent:
-    """What a batch holds, as the query that counts the batches knows it: a digest, and that of the batch before it.
+    """The content of a batch, as digests: its own, and that of the batch before it.
 
-    A batch that is run again has the same digest. ``accepted`` says that a person wants this very batch to be the next,
-    whatever the lake has of the stream.
+    The query that counts the batches gives a batch that is run again the same digest. ``accepted`` says that a person
+    wants this very batch to be the next, whatever the lake has of the stream.
     """
 
     digest: str

@@ -13,7 +13,7 @@ import pyarrow as pa
 from quacklake.connectors.options import ConnectorOptions
 from quacklake.connectors.protocols import CountingSink, Sink, Source
 from quacklake.connectors.registry import connector
-from quacklake.errors import StreamMismatchError
+from quacklake.errors import NotFoundError, StreamMismatchError
 from quacklake.format.objects import NOTHING_YET
 from quacklake.lake import Lake
 from quacklake.pipelines.checkpoints import Claim
@@ -67,7 +67,13 @@ class Sinks:
             if expected not in (None, found):
                 raise _lost(claim, name, f"the table {table.table} was dropped, and another one is in its place")
         for name, sink in self.others.items():
-            last = sink.last_checkpoint() if isinstance(sink, CountingSink) else None
+            had = known is not None and name in known.prepared and not claim.accepted
+            try:
+                last = sink.last_checkpoint() if isinstance(sink, CountingSink) else None
+            except NotFoundError:
+                if had:
+                    raise _lost(claim, name, "the table was dropped") from None
+                continue
             if last is None:
                 continue
             if last > claim.last:
@@ -76,8 +82,7 @@ class Sinks:
                     f" {claim.last}: it was restored from a backup",
                     hint="restart begins again, and writes all rows once more: empty the sink first",
                 )
-            missing = known is not None and name in known.prepared and claim.last > len(claim.unfinished) - 1
-            if last == NOTHING_YET and missing and not claim.accepted:
+            if had and last == NOTHING_YET and claim.last > len(claim.unfinished) - 1:
                 raise _lost(claim, name, "the table was dropped, or another one is in its place")
 
     def table_ids(self) -> dict[str, str]:

@@ -28,7 +28,7 @@ from quacklake.connectors.object_store import delta_options, open_store
 from quacklake.connectors.options import ConnectorOptions
 from quacklake.connectors.protocols import CommitInfo, PreparedCommit
 from quacklake.connectors.upserts import check_key
-from quacklake.errors import ConfigError, ConnectorError, SchemaMismatchError
+from quacklake.errors import ConfigError, ConnectorError, NotFoundError, SchemaMismatchError
 from quacklake.faults import reach
 
 MODES = ("append", "overwrite", "upsert")
@@ -95,10 +95,11 @@ class DeltaSink(EvolvingSink):
         )
 
     def last_checkpoint(self) -> int:
-        """Return the last checkpoint of this writer that the log has, -1 for none and without a table."""
+        """Return the last checkpoint of this writer that the log has, -1 for none. Raises ``NotFoundError``."""
         with failing("the Delta table cannot be opened"):
-            there = DeltaTable.is_deltatable(self.location, storage_options=self._storage)
-            return self._last_checkpoint(self._table()) if there else -1
+            if not DeltaTable.is_deltatable(self.location, storage_options=self._storage):
+                raise NotFoundError("there is no Delta table", hint="initialize makes it")
+            return self._last_checkpoint(self._table())
 
     def write_batch(self, batch: pa.RecordBatch) -> None:
         """Keep a batch; write files when they would have the target size."""

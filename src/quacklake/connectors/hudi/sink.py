@@ -95,7 +95,7 @@ class HudiSink(StagedSink):
         )
 
     def last_checkpoint(self) -> int:
-        """Return the last checkpoint of this writer that the table has, -1 for none and without a table."""
+        """Return the last checkpoint of this writer that the table has, -1 for none and before the first commit."""
         return self._marks.last(self._timeline()).checkpoint
 
     def write_batch(self, batch: pa.RecordBatch) -> None:

@@ -86,12 +86,9 @@ class IcebergSink(EvolvingSink):
         self._stage = self._new_stage(table, schema.names)
 
     def last_checkpoint(self) -> int:
-        """Return the last checkpoint of this writer that the table has, -1 for none and without a table."""
+        """Return the last checkpoint of this writer that the table has, -1 for none. Raises ``NotFoundError``."""
         with failing("the Iceberg table cannot be opened"):
-            try:
-                return self._last_checkpoint(self._place.load())
-            except NotFoundError:
-                return -1
+            return self._last_checkpoint(self._place.load())
 
     def write_batch(self, batch: pa.RecordBatch) -> None:
         """Keep a batch; write files when they would have the target size."""

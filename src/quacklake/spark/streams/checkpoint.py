@@ -1,4 +1,4 @@
-"""What Spark's checkpoint says of a batch: a replay is known by that, and not guessed from the number of the batch.
+"""Read in Spark's checkpoint what a batch holds: a replay is known by that, not guessed from its number.
 
 Before Spark runs a batch, it writes where the batch ends in each source, and when it was planned, into the file
 ``offsets/<batch>`` of the checkpoint. A replay finds this file and leaves it as it is. A batch that is planned anew,
@@ -152,7 +152,10 @@ def read_from_spark(session: SparkSession, location: str) -> ReadFiles:
 
 
 def _local_folder(root: str) -> Path | None:
-    """Return the folder of a path without a scheme, or with that of files; None for one of another store."""
-    if root.startswith("file:"):
+    """Return the folder of an absolute path, or of a URI of files; None for another store.
+
+    A relative path is relative to a folder that Spark has chosen.
+    """
+    if root.startswith("file:/"):
         return Path("/" + root.removeprefix("file:").lstrip("/"))
-    return None if "://" in root else Path(root)
+    return Path(root) if root.startswith("/") else None
