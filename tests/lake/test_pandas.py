@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import quacklake
-from quacklake.errors import InputError
+from quacklake.errors import InputError, SchemaMismatchError
 
 
 @pytest.fixture
@@ -64,3 +64,15 @@ def test_another_kind_of_types_is_refused(lake: quacklake.Lake) -> None:
     with pytest.raises(InputError, match="numpy_nullable") as caught:
         table.to_pandas(dtype_backend="numpy_nullable")
     assert "pyarrow" in str(caught.value.hint)
+
+
+def test_an_index_with_the_name_of_a_column_and_other_values_is_refused(lake: quacklake.Lake) -> None:
+    frame = pd.DataFrame({"id": [1, 2], "v": [1.5, None]})
+    lake.create_table("kept", frame.set_index(["id", "v"], drop=False))
+    assert lake.table("kept").to_pylist() == [{"id": 1, "v": 1.5}, {"id": 2, "v": None}]
+    others = (pd.Index([7, 8], name="id"), pd.MultiIndex.from_arrays([[1, 2], [5, 6]], names=["id", "v"]))
+    for index in others:
+        with pytest.raises(SchemaMismatchError, match="the index of the pandas frame is named like") as caught:
+            lake.create_table("lost", frame.set_index(index))
+        assert "rename_axis" in str(caught.value.hint)
+    assert lake.tables() == ["main.kept"]

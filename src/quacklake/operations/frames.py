@@ -296,8 +296,22 @@ def _is_dataset(data: Any) -> bool:
     return type(data).__module__.startswith("pyarrow._dataset") and hasattr(data, "scanner")
 
 
+def _check_index(frame: Any) -> None:
+    """Raise ``SchemaMismatchError`` for a pandas index that is named like a column and has other values."""
+    for place, name in enumerate(frame.index.names):
+        if name is None or name not in frame.columns:
+            continue
+        column, level = frame[name], frame.index.get_level_values(place)
+        if column.ndim == 1 and not pa.array(level, from_pandas=True).equals(pa.array(column, from_pandas=True)):
+            raise SchemaMismatchError(
+                f"the index of the pandas frame is named like its column {name!r} and has other values",
+                hint="df.rename_axis(index=None) leaves the index out, df.rename_axis(index=…) gives it another name",
+            )
+
+
 def _from_pandas(data: Any) -> Source:
     try:
+        _check_index(data)
         table = pa.Table.from_pandas(data, preserve_index=False)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise SchemaMismatchError(
