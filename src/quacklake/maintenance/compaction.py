@@ -7,7 +7,7 @@ tries. So writers never wait, busy writers hold up only a few files, and finishe
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import pyarrow.compute as pc
@@ -23,7 +23,7 @@ from quacklake.maintenance.planning import Group, TableFiles, batches, read_file
 from quacklake.maintenance.reports import CompactionReport, Skipped
 from quacklake.operations.handles import Handle
 from quacklake.progress import Progress, silent
-from quacklake.scan.inlined_rows import decode_inlined
+from quacklake.scan.inlined_rows import decode_marked
 from quacklake.transaction import (
     FlushedRows,
     NewDataFile,
@@ -45,6 +45,16 @@ Write = Callable[[Transaction], TableChange]
 #: delete of a file that a compaction has removed would succeed and be lost, but it conflicts with a flush.
 _MERGED = (ChangeKind.INLINE_FLUSH, ChangeKind.MERGE_ADJACENT)
 _REWRITTEN = (ChangeKind.INLINE_FLUSH, ChangeKind.REWRITE_DELETE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """Inlined rows of a schema version up to a snapshot: the flush of those that go, the number of those that stay."""
+
+    version: int
+    through: int
+    kept: int
+    write: Write | None
 
 
 class Compactor:
@@ -111,10 +121,14 @@ class Compactor:
     def flush(self, table: TableInfo, base: Snapshot) -> CompactionReport:
         """Move inlined rows and deletes into files."""
         self._begin("flush_inlined_data")
+        passed: dict[int, int] = {}
         for attempt in range(self._replans + 1):
             try:
-                while (write := self._window(table, base)) is not None:
-                    self._commit(base, [write])
+                while (window := self._window(table, base, passed)) is not None:
+                    if window.write is not None:
+                        self._commit(base, [window.write])
+                    passed[window.version] = window.through
+                    self._skip_kept(window.kept)
                 self._flush_deletes(table, base, 2**attempt)
                 break
             except CommitConflict as conflict:
@@ -213,22 +227,38 @@ class Compactor:
         with self._context.catalog.read() as reader:
             versions = reader.inlined.tables(table.id)
         for version in versions:
-            write = self._window(table, tx.base, (version,))
-            if write is not None:
-                change = _written(write, tx)
+            window = self._window(table, tx.base, {}, (version,))
+            if window is not None and window.write is not None:
+                change = _written(window.write, tx)
                 tx.flush(change)
                 self._committed(tx.base, (), [change])
+            if window is not None:
+                self._skip_kept(window.kept)
         return self._end()
 
-    def _window(self, table: TableInfo, base: Snapshot, versions: Sequence[int] | None = None) -> Write | None:
-        """Return the flush of the oldest inlined rows of the first schema version that has any, or None."""
+    def _skip_kept(self, count: int) -> None:
+        if count:
+            reason = (
+                "they stay in the catalog: a value of each would be rounded or cut in a file, or cannot be read;"
+                " columns of the type DECIMAL(38, 0) keep every digit in files too"
+            )
+            self._skip(f"{count} rows", reason)
+
+    def _window(
+        self, table: TableInfo, base: Snapshot, passed: Mapping[int, int], versions: Sequence[int] | None = None
+    ) -> _Window | None:
+        """Return the flush of the oldest inlined rows of the first schema version that has any, or None.
+
+        ``passed`` are the snapshots up to which the rows of schema versions are flushed, or stay.
+        """
         most = self._context.config.compaction_max_rows
         with self._context.catalog.read() as reader:
             found = None
             for version in reader.inlined.tables(table.id) if versions is None else versions:
                 same = version == table.schema_version
                 schema = table.schema if same else reader.tables.columns_at(table.id, version)
-                found = reader.inlined.rows_until(table, version, schema, base.id, most)
+                since = passed.get(version, -1)
+                found = reader.inlined.rows_until(table, version, schema, base.id, most, since=since)
                 if found is not None:
                     break
             if found is None:
@@ -242,11 +272,16 @@ class Compactor:
                 partition = None if at is None else at.partition
                 schema, sort = sort_of_stored(table.sort, table.schema, stored.schema)
                 then = replace(table, schema=schema, partition=partition, sort=sort)
-        rows = decode_inlined([stored], stored.schema, self._context.catalog.encoding, ends=True)
+        rows = decode_marked([stored], stored.schema, self._context.catalog.encoding, ends=True)
         assert rows is not None
+        kept = self.files.unwritable(replace(then, schema=stored.schema), rows)
+        row_ids: tuple[int, ...] | None = None
+        if len(kept):
+            rows = rows.filter(pc.invert(pc.is_in(rows.column("row_id"), value_set=kept)))
+            row_ids = tuple(rows.column("row_id").unique().to_pylist())
         begin, end = rows.column("begin_snapshot"), rows.column("end_snapshot")
         rows = rows.filter(pc.fill_null(pc.not_equal(begin, end), True))  # drop rows that no snapshot shows
-        flushed = FlushedRows(stored.schema_version, through, stored.rows.num_rows)
+        flushed = FlushedRows(stored.schema_version, through, stored.rows.num_rows, since, row_ids)
 
         def write(tx: Transaction) -> TableChange:
             files, deletes = self.files.flush(tx, then, rows) if rows.num_rows else ([], [])
@@ -258,7 +293,7 @@ class Compactor:
                 compaction=(ChangeKind.INLINE_FLUSH,),
             )
 
-        return write
+        return _Window(stored.schema_version, through, len(kept), None if row_ids == () else write)
 
     def _flush_deletes(self, table: TableInfo, base: Snapshot, parts: int) -> None:
         """Flush the inlined deletes of data files into delete files, in at least ``parts`` commits."""

@@ -11,6 +11,7 @@ import duckdb
 
 from quacklake.duckdb_versions import arrow_table, first_row
 from quacklake.engines.duckdb.engine import places_to_target
+from quacklake.engines.duckdb.sql import EVERY_COLUMN
 from quacklake.engines.duckdb.trees import Node
 from quacklake.errors import NotFoundError, QuacklakeError, UnsupportedFeatureError
 from quacklake.format.bounds import Predicate, every
@@ -404,7 +405,9 @@ class Workspace:
         if not plan.files.num_rows and (plan.inlined is None or not plan.inlined.num_rows):
             return None
         name = self.fresh()
-        rows = self.context.engine.bind(self.connection, plan, rows=True, prefix=f"{name}_own", guarded=guarded)
+        rows = self.context.engine.bind(
+            self.connection, plan, rows=True, prefix=f"{name}_own", guarded=guarded, compared=EVERY_COLUMN
+        )
         self.connection.execute(f"CREATE TEMP VIEW {name}_rows AS {rows}")
         self.connection.execute(f"CREATE TEMP TABLE {name} AS {query.replace('{}', f'temp.main.{name}_rows', 1)}")
         return Stored(name, plan)

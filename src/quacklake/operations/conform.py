@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from quacklake.duckdb_versions import arrow_table, first_row
 from quacklake.engines.duckdb import DuckDBEngine
 from quacklake.engines.duckdb.connections import writing
 from quacklake.engines.duckdb.engine import places_to_target
 from quacklake.engines.duckdb.expressions import plain_expression
+from quacklake.engines.duckdb.rows import reads_back
 from quacklake.errors import ConstraintError, InputError, NotPermittedError, SchemaMismatchError, nearest
 from quacklake.format import inline, small_batches
 from quacklake.format.names import fold, literal, quote
@@ -287,10 +289,13 @@ def _quick(rows: pa.Table, matches: Sequence[Match]) -> pa.Table | None:
     return rows if same and names == rows.schema.names else pa.Table.from_arrays(arrays, names=names)
 
 
-def encoded_insert(
+def encode_insert(
     context: LakeContext, table: TableInfo, rows: pa.Table, row_ids: Sequence[int | None]
-) -> InlinedInsert:
-    """Encode rows, which must have the exact types of the table, for the catalog."""
+) -> tuple[InlinedInsert, list[int]]:
+    """Encode rows for the catalog, and return the places of those that it does not hold.
+
+    The rows must have the exact types of the table. The catalog does not hold a row whose text DuckDB reads otherwise.
+    """
     database = context.catalog.encoding
     columns: list[list[Any] | None] = []
     stats: list[ColumnStats] = []
@@ -310,12 +315,63 @@ def encoded_insert(
             stats.extend(ColumnStats(leaf.id) for leaf in column.leaves())
         else:
             stats.extend(of_array(array, column))
+    unreadable: list[int] = []
     if None in columns:
         named = list(zip(table.schema.columns, columns, strict=True))
-        texts = context.engine.texts(rows, [column for column, values in named if values is None])
+        as_text = [column for column, values in named if values is None]
+        texts, unreadable = context.engine.inlined_texts(rows, as_text, check=True)
         columns = [texts[column.id] if values is None else values for column, values in named]
+        if database == "postgres":
+            places = {i for values in texts.values() for i, text in enumerate(values) if text and "\0" in text}
+            unreadable = sorted(places.union(unreadable))
     encoded = cast("list[list[Any]]", columns)
-    return InlinedInsert(rows, tuple(zip(*encoded, strict=True)), tuple(row_ids), tuple(stats))
+    insert = InlinedInsert(rows, tuple(zip(*encoded, strict=True)), tuple(row_ids), tuple(stats))
+    return insert, unreadable
+
+
+def insert_few(
+    context: LakeContext, tx: Transaction, table: TableInfo, rows: pa.Table, row_ids: Sequence[int | None]
+) -> None:
+    """Insert few rows, which must have the exact types of the table, into the catalog; into a file what it cannot hold.
+
+    Raise ``ConstraintError`` for a row that neither can hold.
+    """
+    insert, unreadable = encode_insert(context, table, rows, row_ids)
+    if unreadable:
+        write_rows(context, tx, table, insert.rows.take(unreadable), [row_ids[place] for place in unreadable])
+        insert = without_rows(insert, unreadable)
+    if insert.rows.num_rows:
+        tx.pending(table).add_insert(insert)
+
+
+def without_rows(insert: InlinedInsert, places: Sequence[int]) -> InlinedInsert:
+    """Return an insert less some rows; its statistics stay: they are bounds."""
+    gone = set(places)
+    kept = [place for place in range(insert.rows.num_rows) if place not in gone]
+    return replace(
+        insert,
+        rows=insert.rows.take(pa.array(kept, pa.int64())),
+        encoded=tuple(insert.encoded[place] for place in kept),
+        row_ids=tuple(insert.row_ids[place] for place in kept),
+    )
+
+
+def write_rows(
+    context: LakeContext, tx: Transaction, table: TableInfo, rows: pa.Table, row_ids: Sequence[int | None]
+) -> None:
+    """Write rows of a table to files; those with a row id keep it."""
+    ids = pa.array(row_ids, pa.int64())
+    rows = rows.rename_columns(list(table.schema.names))
+    select = ", ".join(f"CAST({quote(c.name)} AS {c.duckdb_type()}) AS {quote(c.name)}" for c in table.schema.columns)
+    for kept in (True, False):
+        part = rows.filter(pc.is_valid(ids) if kept else pc.is_null(ids))
+        if part.num_rows:
+            if kept:
+                part = part.append_column(NAME_ROW_ID, ids.drop_null())
+            query = f"SELECT {select}{f', {quote(NAME_ROW_ID)}' if kept else ''} FROM ql_source"
+            with context.engine.connection() as connection:
+                connection.register("ql_source", part)
+                RowWriter(context, tx, table, connection).write_query(query, row_ids=kept, size=part.nbytes)
 
 
 def check_not_null(connection: duckdb.DuckDBPyConnection, rows: str, columns: Sequence[Column]) -> None:
@@ -336,11 +392,24 @@ class RowWriter:
     table: TableInfo
     connection: duckdb.DuckDBPyConnection
 
-    def write_query(self, query: str, *, row_ids: bool = False, size: int | None = None) -> int:
-        """Write the rows of a query to files; return how many."""
+    def write_query(
+        self, query: str, *, row_ids: bool = False, size: int | None = None, negative_zeros: bool | None = None
+    ) -> int:
+        """Write the rows of a query to files; return how many.
+
+        One whose rows cannot be read twice comes with ``negative_zeros``, as for ``FileWriter.write``.
+        """
         options, tx = self.context.write_options(self.table), self.tx
         files = self.context.writer.write(
-            self.connection, query, self.table, options, tx.wrote, tx.local_id, row_ids=row_ids, size_hint=size
+            self.connection,
+            query,
+            self.table,
+            options,
+            tx.wrote,
+            tx.local_id,
+            row_ids=row_ids,
+            size_hint=size,
+            negative_zeros=negative_zeros,
         )
         tx.pending(self.table).files.extend(files)
         return sum(file.record_count for file in files)
@@ -360,14 +429,34 @@ class RowWriter:
         return count
 
     def _inline(self, relation: str, row_id: str) -> None:
-        """Insert rows into the catalog; types that Arrow lacks are fetched as text."""
-        names = [(quote(column.name), column.travels_as_text) for column in self.table.schema.columns]
-        select = ", ".join(f"{name}::VARCHAR AS {name}" if text else name for name, text in names)
-        rows = arrow_table(self.connection, f"SELECT {select}, {row_id} FROM {relation}")
-        inserted = encoded_insert(
-            self.context, self.table, rows.select(range(len(names))), rows.columns[-1].to_pylist()
-        )
-        self.tx.pending(self.table).add_insert(inserted)
+        """Insert rows into the catalog; types that Arrow lacks are fetched as text.
+
+        Rows that such a text does not bring back go into a file.
+        """
+        columns = self.table.schema.columns
+        select = [
+            f"{quote(c.name)}::VARCHAR AS {quote(c.name)}" if c.travels_as_text else quote(c.name) for c in columns
+        ]
+        checks = [reads_back(quote(column.name), column) for column in columns if column.travels_as_text]
+        select += [row_id, " AND ".join(checks) or "true"]
+        rows = arrow_table(self.connection, f"SELECT {', '.join(select)} FROM {relation}")
+        readable = rows.columns[-1]
+        if pc.all(readable).as_py() is False:
+            self._write_unreadable(relation, row_id, " AND ".join(checks))
+            rows = rows.filter(readable)
+        row_ids = rows.columns[-2].to_pylist()
+        insert_few(self.context, self.tx, self.table, rows.select(range(len(columns))), row_ids)
+
+    def _write_unreadable(self, relation: str, row_id: str, condition: str) -> None:
+        """Write the rows that do not satisfy a condition to files."""
+        names = ", ".join(quote(column.name) for column in self.table.schema.columns)
+        rows = f"SELECT {names}, {row_id} AS {quote(NAME_ROW_ID)} FROM {relation} WHERE NOT ({condition})"
+        for known in (True, False):
+            query = f"FROM ({rows}) WHERE {quote(NAME_ROW_ID)} IS {'NOT ' if known else ''}NULL"
+            if first_row(self.connection, f"SELECT 1 {query} LIMIT 1"):
+                self.write_query(
+                    f"SELECT {f'{names}, {quote(NAME_ROW_ID)}' if known else names} {query}", row_ids=known
+                )
 
     def check_updates(self) -> None:
         """Raise ``NotPermittedError`` where columns are masked, before an expression meets what it would write."""

@@ -14,19 +14,20 @@ from quacklake.duckdb_versions import arrow_table
 from quacklake.engines.duckdb.connections import writing
 from quacklake.engines.duckdb.engine import check_filter
 from quacklake.engines.duckdb.finding import matching
-from quacklake.engines.duckdb.sql import needs_guard
+from quacklake.engines.duckdb.sql import compared_names, needs_guard
 from quacklake.errors import InputError, SchemaMismatchError
 from quacklake.format.bounds import ANYTHING, Predicate, compare, decode, every
-from quacklake.format.names import quote
+from quacklake.format.names import fold, quote
 from quacklake.format.objects import TableInfo
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.snapshots import Operation
 from quacklake.format.stats import of_array
 from quacklake.operations import conform, evolution, row_changes
-from quacklake.operations.conform import RowWriter, encoded_insert
+from quacklake.operations.conform import RowWriter, insert_few
 from quacklake.operations.context import LakeContext
 from quacklake.operations.frames import Input, Source
 from quacklake.operations.row_changes import PLACES, Scope
+from quacklake.operations.signed_zeros import split_at_negative_zero
 from quacklake.operations.statements import DUPLICATES_SHOWN, Clause, Merge, MergeResult, Update, duplicate_keys
 from quacklake.scan import Filter, ScanPlan, as_filter, to_predicate
 from quacklake.transaction import Transaction
@@ -53,14 +54,21 @@ def append(
     if small is not None:
         if small.num_rows:
             rows = small if matches.fit(small) else conform.to_table(context.engine, small, matches)
-            tx.pending(table).add_insert(encoded_insert(context, table, rows, [None] * rows.num_rows))
+            insert_few(context, tx, table, rows, [None] * rows.num_rows)
         return int(small.num_rows)
     select = ", ".join(conform.expressions(matches))
     with source.lend() as rows, context.engine.connection() as connection:
-        with writing():
-            connection.register("ql_source", rows)
-        writer = RowWriter(context, tx, table, connection)
-        return writer.write_query(f"SELECT {select} FROM ql_source", size=source.size)
+        writer, query = RowWriter(context, tx, table, connection), f"SELECT {select} FROM ql_source"
+        if isinstance(rows, pa.Table):
+            with writing():
+                connection.register("ql_source", rows)
+            return writer.write_query(query, size=source.size)
+        count = 0
+        for part, negative_zeros in split_at_negative_zero(rows):
+            with writing():
+                connection.register("ql_source", part)
+            count += writer.write_query(query, negative_zeros=negative_zeros)
+        return count
 
 
 def delete(
@@ -224,7 +232,9 @@ def run_merge(
         scope.plan = tx.plan(table, scope.predicate)
         texts = (statement.on, *(clause.condition for clause in statement.clauses))
         guarded = any(needs_guard(str(text)) for text in texts)
-        query = context.engine.bind(connection, scope.plan, rows=True, guarded=guarded)
+        columns = table.schema.columns
+        compared = {fold(key.name) for key in on}.union(*(compared_names(str(text), columns) for text in texts))
+        query = context.engine.bind(connection, scope.plan, rows=True, guarded=guarded, compared=compared)
         scope.target = f"({query}) AS target"
         return row_changes.merge(scope, statement, unique=keys is not Keys.ANY)
 

@@ -21,12 +21,12 @@ from quacklake.format.schema import Column, TableSchema, initial_value, reshaped
 from quacklake.format.texts import parse_column
 from quacklake.operations import conform
 from quacklake.operations.column_types import to_column
-from quacklake.operations.conform import encoded_insert
+from quacklake.operations.conform import insert_few
 from quacklake.operations.context import LakeContext
 from quacklake.operations.expression import Expression
 from quacklake.operations.reference import TableRef
 from quacklake.operations.views import order_macros
-from quacklake.transaction import InlinedInsert, Transaction, objects
+from quacklake.transaction import Transaction, objects
 
 #: An Arrow type, a Python type, or the text of a DuckDB type.
 ColumnType: TypeAlias = "pa.DataType | str | type"
@@ -142,21 +142,22 @@ def alter(context: LakeContext, tx: Transaction, table: TableInfo, schema: Table
     pending = next((found for found in tx.pendings() if found.table.id == table.id), None)
     after = tx.alter_table(table, replace(table, schema=schema))
     if pending is not None and pending.inserts and not stored_alike(table.schema, schema):
-        pending.inserts = [_reshaped(context, insert, table.schema, after) for insert in pending.inserts]
+        inserts, pending.inserts, pending.local_ids = pending.inserts, [], []
+        for insert in inserts:
+            if insert.rows.num_rows:
+                rows = _reshape(context, insert.rows, table.schema, after)
+                insert_few(context, tx, after, rows, insert.row_ids)
     return after
 
 
-def _reshaped(context: LakeContext, insert: InlinedInsert, before: TableSchema, after: TableInfo) -> InlinedInsert:
+def _reshape(context: LakeContext, rows: pa.Table, before: TableSchema, after: TableInfo) -> pa.Table:
     """Return uncommitted rows with the current columns of the table."""
-    if not insert.rows.num_rows:
-        return insert
     stored = {column.id: column for column in before.columns}
     select = [f"{_value(column, stored.get(column.id))} AS {quote(column.name)}" for column in after.schema.columns]
-    rows = insert.rows.rename_columns([f"c{column.id}" for column in before.columns])
+    rows = rows.rename_columns([f"c{column.id}" for column in before.columns])
     with context.engine.connection() as connection:
         connection.register("ql_source", rows)
-        rows = arrow_table(connection, f"SELECT {', '.join(select)} FROM ql_source")
-    return encoded_insert(context, after, rows, insert.row_ids)
+        return arrow_table(connection, f"SELECT {', '.join(select)} FROM ql_source")
 
 
 def _value(column: Column, stored: Column | None) -> str:

@@ -31,7 +31,7 @@ from quacklake.format.options import column_ids
 from quacklake.format.signatures import NO_SIGNATURE, Signature
 from quacklake.format.snapshots import Snapshot
 from quacklake.lazy import provided
-from quacklake.operations.conform import RowWriter
+from quacklake.operations.conform import RowWriter, write_rows
 from quacklake.operations.context import LakeContext
 from quacklake.operations.times import instant
 from quacklake.scan.remembered import Plans
@@ -398,20 +398,9 @@ def spill(context: LakeContext, tx: Transaction, pending: PendingTable, *, updat
     if not chosen:
         return
     rows = pa.concat_tables([insert.rows for insert in chosen], promote_options="permissive")
-    rows = rows.rename_columns(list(table.schema.names))
-    row_ids = pa.array([row_id for insert in chosen for row_id in insert.row_ids], pa.int64())
+    row_ids = [row_id for insert in chosen for row_id in insert.row_ids]
     pending.keep_inserts([insert for insert in new if insert not in chosen])
-    select = ", ".join(f"CAST({quote(c.name)} AS {c.duckdb_type()}) AS {quote(c.name)}" for c in table.schema.columns)
-    for kept in (True, False):
-        part = rows.filter(pc.is_valid(row_ids) if kept else pc.is_null(row_ids))
-        if part.num_rows:
-            if kept:
-                part = part.append_column(NAME_ROW_ID, row_ids.drop_null())
-            query = f"SELECT {select}{f', {quote(NAME_ROW_ID)}' if kept else ''} FROM ql_source"
-            with context.engine.connection() as connection:
-                connection.register("ql_source", part)
-                writer = RowWriter(context, tx, table, connection)
-                writer.write_query(query, row_ids=kept, size=part.nbytes)
+    write_rows(context, tx, table, rows, row_ids)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from quacklake.format.names import fold
 from quacklake.format.objects import TableInfo
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.snapshots import ChangeKind, Snapshot, parse_changes
-from quacklake.scan.inlined_rows import decode_inlined
+from quacklake.scan.inlined_rows import decode_marked
 from quacklake.scan.plan import FILES, POSITIONS, ScanPlan
 from quacklake.scan.planner import plan_files, plan_mappings, plan_past
 from quacklake.storage import Store
@@ -135,7 +135,7 @@ def plan_feed(
             )
         positions = reader.inlined.deletes_until(table.id, until.id)
         inlined = reader.inlined.changed_rows(table, since, until.id)
-        rows = decode_inlined(inlined, table.schema, catalog.encoding, ends=True)
+        rows = decode_marked(inlined, table.schema, catalog.encoding, ends=True)
         reshaped = reader.tables.reshaped(until, table)
         mappings = plan_mappings(reader, changed)
         past = plan_past(reader, until, table, changed)

@@ -9,7 +9,8 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 import duckdb
@@ -26,7 +27,8 @@ from quacklake.format.names import quote
 from quacklake.format.objects import TableInfo
 from quacklake.format.schema import Column, TableSchema, initial_value, reshaped
 from quacklake.format.snapshots import Snapshot
-from quacklake.scan.plan import INLINED_META, column_key
+from quacklake.scan.nested_texts import parse_nested
+from quacklake.scan.plan import INLINED_META, UNREADABLE, UNREADABLE_HINT, column_key, unreadable_key
 
 SECONDS = 30.0
 """The age from which on rows are read anew."""
@@ -44,6 +46,9 @@ _AS_STORED: Mapping[str, pa.DataType] = {
 _CHUNK = 122_880
 """The rows that are decoded at a time and become a chunk, as many as a row group of DuckDB has."""
 
+_TEXTS = ("varchar", "json", "blob")
+"""The types whose texts may hold any character."""
+
 _thread = threading.local()
 
 
@@ -60,7 +65,23 @@ def _cursor() -> duckdb.DuckDBPyConnection:
 def decode_inlined(
     parts: Iterable[InlinedRows], schema: TableSchema, database: str, *, ends: bool = False
 ) -> pa.Table | None:
-    """Return inlined rows, or None: ``INLINED_META``, ``c<id>`` per column, with ``ends`` then ``end_snapshot``."""
+    """Return inlined rows, or None: ``INLINED_META``, ``c<id>`` per column, with ``ends`` then ``end_snapshot``.
+
+    Raise ``CatalogError`` for values that cannot be read.
+    """
+    rows = decode_marked(parts, schema, database, ends=ends)
+    if rows is not None:
+        check_readable(rows, schema.columns)
+    return rows
+
+
+def decode_marked(
+    parts: Iterable[InlinedRows], schema: TableSchema, database: str, *, ends: bool = False
+) -> pa.Table | None:
+    """Return inlined rows as ``decode_inlined`` does, with NULL for a value that cannot be read, and its mark.
+
+    The marks of a column with such values are in the column of ``unreadable_key``.
+    """
     decoder = _Decoder(schema, database, ends=ends)
     for part in parts:
         decoder.take(part)
@@ -70,10 +91,21 @@ def decode_inlined(
 def read_inlined(
     reader: Reader, snapshot: Snapshot, table: TableInfo, database: str, *, remains: bool = False
 ) -> pa.Table | None:
-    """Return the inlined rows of a table at a snapshot as ``decode_inlined`` does, decoded while the database sends."""
+    """Return the inlined rows of a table at a snapshot as ``decode_marked`` does, decoded while the database sends."""
     decoder = _Decoder(table.schema, database)
     reader.inlined.hand_over(snapshot, table, decoder.take, remains=remains)
     return decoder.rows()
+
+
+def check_readable(rows: pa.Table, columns: Iterable[Column]) -> None:
+    """Raise ``CatalogError`` where a value of inlined rows is marked as one that cannot be read."""
+    for column in columns:
+        key = unreadable_key(column)
+        if key in rows.column_names:
+            marked = rows.filter(pc.fill_null(rows.column(key), False))
+            if marked.num_rows:
+                text = f'{UNREADABLE}: column "{column.name}", rowid {marked.column("row_id")[0]}'
+                raise CatalogError(text, hint=UNREADABLE_HINT)
 
 
 class _Decoder:
@@ -118,6 +150,7 @@ def _decode_one(part: InlinedRows, schema: TableSchema, database: str, *, ends: 
     ready: dict[str, Any] = {"schema_version": version}
     asked = {name: f"CAST({name} AS BIGINT)" for name in (*INLINED_META[:2], *(["end_snapshot"] if ends else []))}
     places = {column.id: place for place, column in enumerate(part.schema.columns)}
+    values: dict[str, _Value] = {}
     for column in schema.columns:
         key, place = column_key(column), places.get(column.id)
         if place is None:
@@ -127,14 +160,133 @@ def _decode_one(part: InlinedRows, schema: TableSchema, database: str, *, ends: 
             if stored.type == column.type and (array := _as_stored(part.rows, column, database)) is not None:
                 ready[key] = array
                 continue
-            value = reshaped(_decode_expression(part, stored, place, database), stored, column)
+            values[key] = _Value(part, column, stored, place, database)
+            value = values[key].sql
         asked[key] = f"{value}{'::VARCHAR' if column.travels_as_text else ''}"
     for name in [name for name in asked if name in LIFE and part.rows.schema.field(name).type == pa.int64()]:
         ready[name] = part.rows.column(name)
         del asked[name]
-    found = _decoded(part, asked, database) if asked else {}
+    checks = {f"ql_check{key}": value.is_doubtful for key, value in values.items() if value.may_be_misread}
+    try:
+        found = _decoded(part, asked | checks, database) if asked else {}
+    except CatalogError:
+        others = {name: sql for name, sql in asked.items() if name not in values}
+        found = _decoded(part, others, database) if others else {}
+        doubtful = list(values)
+    else:
+        doubtful = [key for key in values if f"ql_check{key}" in checks and pc.any(found[f"ql_check{key}"]).as_py()]
     names = [*INLINED_META, *map(column_key, schema.columns), *(["end_snapshot"] if ends else [])]
+    for key in doubtful:
+        found[key], unreadable = values[key].read_one_by_one()
+        if unreadable is not None:
+            mark = unreadable_key(values[key].column)
+            found[mark] = unreadable
+            names.append(mark)
     return pa.table({name: ready[name] if name in ready else found[name] for name in names})
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    """The values of one column in a part of inlined rows: as the table has them now, from a place in the stored row."""
+
+    part: InlinedRows
+    column: Column
+    stored: Column
+    place: int
+    database: str
+
+    @property
+    def sql(self) -> str:
+        """The SQL of the value."""
+        return reshaped(self._stored_sql, self.stored, self.column)
+
+    @property
+    def _attempt(self) -> str:
+        """The SQL of the stored value, NULL where it cannot be read."""
+        return f"TRY({self._stored_sql})"
+
+    @property
+    def may_be_misread(self) -> bool:
+        """Whether DuckDB may take a text of such values for another value: lists inside of others, with texts."""
+        if not self.stored.nested or (self.database == "duckdb" and not self.stored.travels_as_text):
+            return False
+        inside = [child for child in self.stored.children if child.nested]
+        return any(leaf.type in _TEXTS for child in inside for leaf in child.leaves())
+
+    @property
+    def is_doubtful(self) -> str:
+        """The SQL that is true for a text with quotes which is not the text of what DuckDB reads."""
+        return self._is_other(self._stored_sql)
+
+    def _is_other(self, value: str) -> str:
+        other = f"{value}::VARCHAR IS DISTINCT FROM {self._text}"
+        return f"CASE WHEN contains({self._text}, '''') THEN {other} ELSE false END"
+
+    def read_one_by_one(self) -> tuple[pa.ChunkedArray, pa.Array | None]:
+        """Return the values, and marks for those that cannot be read; None when all can.
+
+        What DuckDB cannot read, or takes for something else, is taken apart here, if that gives the very text again.
+        """
+        # every value is tried: one that is not, beside the same one that is, would end the query
+        failed = f"{self._text} IS NOT NULL AND {self._attempt} IS NULL"
+        doubtful = f"({failed}) OR {self._is_other(self._attempt)}" if self.may_be_misread else failed
+        text = "::VARCHAR" if self.column.travels_as_text else ""
+        asked = {
+            "value": f"{reshaped(self._attempt, self.stored, self.column)}{text}",
+            "failed": f"coalesce({failed}, false)",
+            "text": f"CASE WHEN {doubtful} THEN {self._text} END",
+        }
+        found = _decoded(self.part, asked, self.database)
+        failures = found["failed"].to_pylist()
+        # what stays a text in Arrow would be misread there
+        known = self.stored.nested and not self.column.travels_as_text
+        texts = found["text"].to_pylist() if known else [None] * len(failures)
+        values, places = self._parsed({place: text for place, text in enumerate(texts) if text is not None})
+        column = found["value"]
+        if places:
+            order = list(range(len(failures)))
+            for number, place in enumerate(places):
+                order[place] = len(failures) + number
+                failures[place] = False
+            column = pa.chunked_array([*column.chunks, *values.chunks]).take(pa.array(order))
+        return column, pa.array(failures) if any(failures) else None
+
+    def _parsed(self, texts: Mapping[int, str]) -> tuple[pa.ChunkedArray, list[int]]:
+        """Return the values of texts that can be taken apart, and their places."""
+        parsed: dict[int, Any] = {}
+        for place, text in texts.items():
+            with suppress(ValueError, RecursionError):
+                parsed[place] = parse_nested(text, self.stored)
+        as_text = _as_texts(self.stored).arrow_type()
+        try:
+            values = pa.array(list(parsed.values()), as_text)
+        except pa.ArrowException:  # such as a map with a key of NULL
+            return pa.chunked_array([], pa.null()), []
+        places = list(parsed)
+        rows = pa.table({"place": places, "text": [texts[place] for place in places], "value": values})
+        again = f"TRY(CAST(value AS {self.stored.duckdb_type()}))"
+        value = reshaped("again", self.stored, self.column)
+        query = f"SELECT place, text, {again} AS again FROM stored"
+        found = _asked(
+            f"SELECT {value} AS value, place FROM ({query}) WHERE again::VARCHAR = text ORDER BY place", rows
+        )
+        return found.column("value"), found.column("place").to_pylist()
+
+    @property
+    def _text(self) -> str:
+        """The SQL of what is stored."""
+        return f"ql_values[{self.place + 1}]" if self.database == inline.PACKED else quote(column_key(self.stored))
+
+    @property
+    def _stored_sql(self) -> str:
+        return _decode_expression(self.part, self.stored, self.place, self.database)
+
+
+def _as_texts(column: Column) -> Column:
+    """Return a column with texts instead of all values inside."""
+    if column.nested:
+        return replace(column, children=tuple(map(_as_texts, column.children)))
+    return replace(column, type="varchar")
 
 
 def _as_stored(rows: pa.Table, column: Column, database: str) -> pa.ChunkedArray | None:
@@ -181,10 +333,7 @@ def _asked(query: str, stored: pa.Table) -> pa.Table:
     try:
         return arrow_table(connection, query)
     except (duckdb.ConversionException, duckdb.InvalidInputException, duckdb.OutOfRangeException) as error:
-        raise CatalogError(
-            f"the catalog holds an inlined row that cannot be read: {str(error).splitlines()[0]}",
-            hint="another client wrote a value that DuckDB cannot represent; snapshots before it can be read",
-        ) from None
+        raise CatalogError(f"{UNREADABLE}: {str(error).splitlines()[0]}", hint=UNREADABLE_HINT) from None
     finally:
         connection.unregister("stored")
 
@@ -267,7 +416,7 @@ def _later(reader: Reader, snapshot: Snapshot, known: _Known, database: str) -> 
     if later.ended:
         # a row id is there once at a snapshot
         rows = rows.filter(pc.invert(pc.is_in(rows.column("row_id"), value_set=pa.array(later.ended, pa.int64()))))
-    new = decode_inlined(later.begun, known.table.schema, database)
+    new = decode_marked(later.begun, known.table.schema, database)
     if new is None:
         return rows
     rows = pa.concat_tables([rows, new], promote_options="permissive")

@@ -253,6 +253,16 @@ class ScanPlan:
             raise CorruptFileError("these bytes are not an encoded scan plan") from None
 
 
+UNREADABLE = "the catalog holds an inlined row that cannot be read"
+"""The words of the error about such a row."""
+UNREADABLE_HINT = "its other columns and all other rows can be read; DELETE … WHERE rowid = … removes the row"
+
+
+def unreadable_key(column: Column) -> str:
+    """Return the name of a column in ``ScanPlan.inlined`` that is true where the value of another cannot be read."""
+    return f"unreadable{column.id}"
+
+
 def column_key(column: Column) -> str:
     """Return the name of a column in ``ScanPlan.inlined``."""
     return f"c{column.id}"

@@ -16,7 +16,7 @@ from quacklake.catalog.reading.health import file_bounds
 from quacklake.format.bounds import Comparable, comparable, decode, encode_comparable
 from quacklake.format.layout import key_texts
 from quacklake.format.types import StatsKind, scalar
-from quacklake.scan.plan import column_key
+from quacklake.scan.plan import column_key, unreadable_key
 
 if TYPE_CHECKING:
     from quacklake.format.objects import TableInfo
@@ -67,6 +67,8 @@ def _bounds(plan: ScanPlan, column: Column, stored: Any, *, whole: bool) -> dict
         there = plan.inlined.column(column_key(column))
         nulls = None if nulls is None else nulls + there.null_count
         values += [comparable(value, column.type) for value in there.to_pylist() if value is not None]
+        if unreadable_key(column) in plan.inlined.column_names:
+            values.append(None)
     bounded = None not in values
     known = [value for value in values if value is not None] if bounded else []
     ends: Sequence[Any] = (min(known), max(known)) if known else (None, None)

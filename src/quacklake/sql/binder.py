@@ -16,6 +16,7 @@ from quacklake.errors import InputError, NotFoundError, SqlError, UnsupportedFea
 from quacklake.format.names import fold, literal, quote
 from quacklake.sql import tree
 from quacklake.sql.attached import SYSTEM, Attached, Target, missing
+from quacklake.sql.equalities import Equalities
 from quacklake.sql.guard import Size
 from quacklake.sql.in_place import Aliases, Mention, settle_names, with_names
 from quacklake.sql.planners import is_plain
@@ -78,6 +79,8 @@ class Binder:
     """Functions that create the objects that the query names, with or without rows."""
     guarded: bool = False
     """True when the query contains IS DISTINCT FROM, by which DuckDB's readers do not filter correctly."""
+    equalities: Equalities = field(default_factory=Equalities)
+    """The columns that the query compares for equality."""
     _makers: dict[str, Make] = field(default_factory=dict)
     _mentions: list[Mention] = field(default_factory=list)
     _aliases: Aliases = field(default_factory=dict)
@@ -271,6 +274,7 @@ class Binder:
         if not isinstance(node, dict):
             return
         kind = node.get("type")
+        self.equalities.note(node)
         self.guarded = self.guarded or kind in ("COMPARE_DISTINCT_FROM", "COMPARE_NOT_DISTINCT_FROM")
         if kind == "BASE_TABLE":
             self._table(node, hidden, wanted, scope)
@@ -404,7 +408,13 @@ class Binder:
         scan.plan = planned(scan)
         columns = scan.virtual or None
         query = scan.attached.context.engine.bind(
-            connection, scan.plan, rows=scan.rows, columns=columns, prefix=scan.name, guarded=self.guarded
+            connection,
+            scan.plan,
+            rows=scan.rows,
+            columns=columns,
+            prefix=scan.name,
+            guarded=self.guarded,
+            compared=self.equalities.names(),
         )
         if scan.plan.restriction is not None:
             from quacklake.engines.duckdb.visible import barrier_name

@@ -13,6 +13,7 @@ from quacklake.config import redact_statement
 from quacklake.engines.duckdb.connections import message_of, translate
 from quacklake.errors import CancelledError, MemoryLimitError, NotPermittedError, SqlError, StorageError
 from quacklake.operations.context import ours_for
+from quacklake.scan.plan import UNREADABLE
 from quacklake.sql.attached import PREFIX
 from quacklake.sql.words import caret, without_literals
 
@@ -63,6 +64,8 @@ def translated(roots: Sequence[str] = (), *, safe: bool = False) -> Iterator[Non
             raise NotPermittedError(str(error).strip().splitlines()[0]) from error
         if safe and isinstance(error, duckdb.OutOfMemoryException):
             raise _out_of_memory() from error
+        if isinstance(error, duckdb.InvalidInputException) and UNREADABLE in str(error):
+            raise translate(error, "run the statement") or error from error
         if isinstance(error, _STATEMENT):
             raise SqlError(str(error).strip()) from error
         if isinstance(error, duckdb.IOException) and not any(root in str(error) for root in roots):

@@ -271,7 +271,13 @@ def feed(call: LakeCall, *, inserts: bool = True, deletes: bool = True) -> str:
             connection.execute(f"CREATE TEMP TABLE {name} ({listed})")
             return
         query = context.engine.bind_feed(
-            connection, plan, inserts=inserts, deletes=deletes, prefix=name, guarded=call.binder.guarded
+            connection,
+            plan,
+            inserts=inserts,
+            deletes=deletes,
+            prefix=name,
+            guarded=call.binder.guarded,
+            compared=call.binder.equalities.names(),
         )
         if plan.whole is not None:
             call.session.copied(barrier_name(name))

@@ -22,7 +22,7 @@ from quacklake.format.names import fold, literal
 from quacklake.format.schema import Column
 from quacklake.format.types import StatsKind, scalar
 from quacklake.scan import ScanPlan
-from quacklake.scan.plan import column_key
+from quacklake.scan.plan import column_key, unreadable_key
 from quacklake.sql import tree
 from quacklake.sql.attached import Attached
 from quacklake.sql.result import Result
@@ -198,6 +198,8 @@ def _bounds(
                 return None
             values += [decode(text, column.type) for text in known[:2] if text is not None]
         if plan.inlined is not None and plan.inlined.num_rows:
+            if unreadable_key(column) in plan.inlined.column_names:
+                return None
             there = (value for value in plan.inlined.column(column_key(column)).to_pylist() if value is not None)
             values += [comparable(value, column.type) for value in there]
         if None in values:

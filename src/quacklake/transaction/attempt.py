@@ -368,7 +368,7 @@ class Attempt:
             for rows in change.flushed:
                 writer.inlined.need_table(change.table.id, rows.schema_version)
                 target = self._inlined_table(change.table, rows.schema_version)
-                writer.inlined.remove_rows(target, rows.through, rows.count, changes.base.id)
+                writer.inlined.remove_rows(target, rows.since, rows.through, rows.count, changes.base.id, rows.row_ids)
             if change.flushed and not change.ended_rows:
                 writer.inlined.drop_emptied_tables(change.table.id)
         stale = changes.base.id + 1 != snapshot.id

@@ -155,11 +155,16 @@ class PastDeleteFile:
 
 @dataclass(frozen=True, slots=True)
 class FlushedRows:
-    """Inlined rows of one schema version up to snapshot ``through`` that files hold now: ``count``, with ended ones."""
+    """Inlined rows of one schema version up to snapshot ``through`` that files hold now: ``count``, with ended ones.
+
+    They came after snapshot ``since``. Where only some of these go, ``row_ids`` are theirs.
+    """
 
     schema_version: int
     through: int
     count: int
+    since: int = -1
+    row_ids: tuple[int, ...] | None = None
 
 
 #: Writes a delete file again with another date for its new deletes.

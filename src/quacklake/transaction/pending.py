@@ -230,10 +230,14 @@ def with_flushed(plan: ScanPlan, change: TableChange) -> ScanPlan:
     rows = plan.inlined
     for flushed in change.flushed:
         if rows is not None:
+            begin = rows.column("begin_snapshot")
             moved = pc.and_(
                 pc.equal(rows.column("schema_version"), flushed.schema_version),
-                pc.less_equal(rows.column("begin_snapshot"), flushed.through),
+                pc.and_(pc.greater(begin, flushed.since), pc.less_equal(begin, flushed.through)),
             )
+            if flushed.row_ids is not None:
+                ids = pa.array(flushed.row_ids, pa.int64())
+                moved = pc.and_(moved, pc.is_in(rows.column("row_id"), value_set=ids))
             rows = rows.filter(pc.invert(pc.fill_null(moved, False)))
     deletes = {file.data_file_id: file for file in change.dated_deletes}
     files = pa.concat_tables([plan.files, _file_rows(list(change.data_files), change.table, deletes)])

@@ -272,18 +272,19 @@ class InlinedQueries(Queries):
         return self._rows(table, "during", condition, {"since": since, "until": until})
 
     def rows_until(
-        self, table: TableInfo, version: int, schema: TableSchema, until: int, limit: int
+        self, table: TableInfo, version: int, schema: TableSchema, until: int, limit: int, *, since: int = -1
     ) -> tuple[int, InlinedRows] | None:
-        """Return the oldest inlined rows of one schema version that came up to a snapshot, ended ones too.
+        """Return the oldest inlined rows of one schema version after a snapshot up to another, ended ones too.
 
         Whole snapshots, and about ``limit`` rows; with the last of these snapshots. None when there are no rows.
         """
         inlined = self.table(table.id, version, schema)
         sql = inlined.table
-        cut = sa.select(sql.c.begin_snapshot).order_by(sql.c.begin_snapshot).offset(limit).limit(1)
+        later = sql.c.begin_snapshot > since
+        cut = sa.select(sql.c.begin_snapshot).where(later).order_by(sql.c.begin_snapshot).offset(limit).limit(1)
         last = self._sql.run("flush_window", cut).scalar()
         through = until if last is None else min(until, int(last))
-        rows = self.fetch(inlined, schema, version, sql.c.begin_snapshot <= through)
+        rows = self.fetch(inlined, schema, version, sa.and_(later, sql.c.begin_snapshot <= through))
         return (through, rows) if rows.rows.num_rows else None
 
     def schema_of(self, table_id: int, version: int) -> TableSchema:

@@ -401,19 +401,26 @@ class InlinedUpdates(InlinedQueries):
         if self._sql.update("end_inlined_rows", statement) != len(row_ids):
             raise CommitConflict("an inlined row to be deleted was changed by another commit")
 
-    def remove_rows(self, inlined: InlinedTable, through: int, count: int, base: int) -> None:
-        """Remove the rows that came up to snapshot ``through``, which files hold now.
+    def remove_rows(
+        self, inlined: InlinedTable, since: int, through: int, count: int, base: int, flushed: Sequence[int] | None
+    ) -> None:
+        """Remove the rows that came after snapshot ``since`` up to ``through``, which files hold now.
 
-        Raise ``CommitConflict`` when they are not the ``count`` rows that were there at snapshot ``base``.
+        Only those with the row ids ``flushed``, if these are given. Raise ``CommitConflict`` when there are not the
+        ``count`` rows that were there at snapshot ``base``.
         """
         table = inlined.table
-        mine = table.c.begin_snapshot <= through
+        mine = sa.and_(table.c.begin_snapshot > since, table.c.begin_snapshot <= through)
         changed = sa.func.sum(sa.case((table.c.end_snapshot > base, 1), else_=0))
         statement = sa.select(sa.func.count(), sa.func.coalesce(changed, 0)).select_from(table).where(mine)
         counts = self._sql.run("flushed_rows", statement).one()
         if int(counts[0]) != count or int(counts[1]):
             raise CommitConflict("an inlined row to be flushed was changed by another commit")
-        self._sql.run("remove_inlined_rows", sa.delete(table).where(mine))
+        if flushed is None:
+            self._sql.run("remove_inlined_rows", sa.delete(table).where(mine))
+            return
+        for some in parts(flushed):
+            self._sql.run("remove_inlined_rows", sa.delete(table).where(mine, among(table.c.row_id, some)))
 
     def add_deletes(self, table_id: int, deletes: Sequence[tuple[int, int]], snapshot: int) -> None:
         """Insert inlined deletes: (data file, position) each."""

@@ -14,13 +14,15 @@ from quacklake.duckdb_versions import arrow_table
 from quacklake.engines.duckdb.connections import reading, writing
 from quacklake.engines.duckdb.deletes import Vectors
 from quacklake.engines.duckdb.engine import DuckDBEngine
+from quacklake.engines.duckdb.expressions import sort_value
+from quacklake.engines.duckdb.rows import fits_in_file
 from quacklake.engines.duckdb.sql import Field, Reads, ScanSql
 from quacklake.engines.duckdb.writer import FileWriter, WriteOptions
 from quacklake.format.names import quote, uuid7
 from quacklake.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID, NAME_ROW_ID, NAME_SNAPSHOT_ID, TableInfo
 from quacklake.format.schema import Column
 from quacklake.scan import ScanPlan
-from quacklake.scan.plan import column_key
+from quacklake.scan.plan import column_key, unreadable_key
 from quacklake.transaction import NewDataFile, PastDeleteFile, TouchedFile, Transaction
 
 _SNAPSHOT = "_ql_came"
@@ -70,6 +72,26 @@ class CompactionFiles:
                 written = TouchedFile(table.location + file.path, None, None, None, record_count=file.record_count)
                 deletes.append(self.dated_deletes(tx, table, file.id, written, DatedDeletes(tuple(pairs), None)))
         return files, deletes
+
+    def unwritable(self, table: TableInfo, rows: pa.Table) -> pa.Array:
+        """Return the row ids of inlined rows that no file holds as they are, or that cannot be read."""
+        found = [
+            rows.filter(pc.fill_null(rows.column(key), False)).column("row_id")
+            for key in map(unreadable_key, table.schema.columns)
+            if key in rows.column_names
+        ]
+        condition = fits_in_file(table.schema)
+        if condition is not None:
+            columns = table.schema.columns
+            values = [f"CAST({column_key(c)} AS {c.duckdb_type()}) AS {quote(c.name)}" for c in columns]
+            query = f"SELECT {', '.join(values)}, row_id AS ql_row_id FROM ql_flushed"
+            with self.engine.connection() as connection, reading():
+                connection.register("ql_flushed", rows)
+                found.append(
+                    arrow_table(connection, f"SELECT ql_row_id FROM ({query}) WHERE NOT ({condition})").column(0)
+                )
+        chunks = [chunk for ids in found for chunk in ids.chunks]
+        return pa.chunked_array(chunks, pa.int64()).unique()
 
     def dated_deletes(
         self, tx: Transaction, table: TableInfo, file_id: int, file: TouchedFile, dated: DatedDeletes
@@ -144,7 +166,8 @@ def z_order(columns: Sequence[Column]) -> str:
     bits = min(16, 62 // len(columns))
     terms = []
     for place, column in enumerate(columns):
-        rank = f"((rank() OVER (ORDER BY {quote(column.name)} NULLS FIRST) - 1) * {1 << bits:d} // count(*) OVER ())"
+        order = f"ORDER BY {sort_value(quote(column.name))} NULLS FIRST"
+        rank = f"((rank() OVER ({order}) - 1) * {1 << bits:d} // count(*) OVER ())"
         terms += [
             f"((({rank} >> {bit:d}) & 1) << {bit * len(columns) + len(columns) - 1 - place:d})" for bit in range(bits)
         ]

@@ -23,6 +23,7 @@ from quacklake import forks
 from quacklake.duckdb_versions import arrow_table, connect
 from quacklake.errors import (
     CancelledError,
+    CatalogError,
     ConstraintError,
     CorruptFileError,
     InputError,
@@ -33,6 +34,7 @@ from quacklake.errors import (
     StorageError,
 )
 from quacklake.format.names import literal
+from quacklake.scan.plan import UNREADABLE, UNREADABLE_HINT
 
 if TYPE_CHECKING:
     from quacklake.storage import S3Options, Store
@@ -63,6 +65,8 @@ def translate(error: BaseException, doing: str) -> QuacklakeError | None:
         return InputError(f"not enough memory to {doing}: {first}", hint="raise the setting duckdb_memory_limit")
     if isinstance(error, duckdb.InvalidInputException) and "in the NOT NULL column" in text:
         return ConstraintError(first.removeprefix("Invalid Input Error: "))
+    if isinstance(error, duckdb.InvalidInputException) and UNREADABLE in text:
+        return CatalogError(first.removeprefix("Invalid Input Error: "), hint=UNREADABLE_HINT)
     refusal = next((words for words in REFUSALS if words in text), None)
     if isinstance(error, duckdb.InvalidInputException) and refusal is not None:
         return ConstraintError(first.removeprefix("Invalid Input Error: "), hint=REFUSALS[refusal])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -23,8 +23,17 @@ from quacklake.engines.duckdb.expressions import OrderMacro, check_expression, p
 from quacklake.engines.duckdb.feed import FeedBuilder, deleted_sql, to_blocks
 from quacklake.engines.duckdb.idle import idle, leave_database, open_database
 from quacklake.engines.duckdb.last_reads import LastReads
+from quacklake.engines.duckdb.rows import reads_back
 from quacklake.engines.duckdb.shapes import ShapeCache
-from quacklake.engines.duckdb.sql import ROW_COLUMNS, ScanSql, guarded_columns, needs_guard, scan_sql
+from quacklake.engines.duckdb.sql import (
+    ROW_COLUMNS,
+    ScanSql,
+    compared_names,
+    guarded_columns,
+    looked_up,
+    needs_guard,
+    scan_sql,
+)
 from quacklake.engines.duckdb.visible import behind_barrier, check_virtual, hiding, visible_feed_sql, visible_sql
 from quacklake.errors import ClosedError, ConstraintError, InputError, PredicateError
 from quacklake.format.names import quote
@@ -147,13 +156,15 @@ class DuckDBEngine:
         virtual: Mapping[str, str] = MappingProxyType({}),
         prefix: str | None = None,
         guarded: bool = False,
+        compared: Collection[str] = (),
         barrier: bool = True,
     ) -> str:
         """Prepare a plan on a connection; return the query of its rows, with ``ROW_COLUMNS`` on request.
 
         ``virtual`` columns (name -> the name it gets) are there, and those that ``columns`` or ``where`` name.
-        ``prefix`` keeps names apart where plans of several engines meet; for ``guarded`` see ``needs_guard``. Without a
-        ``barrier``, no expression of a user may follow on a restricted plan: see ``visible``.
+        ``prefix`` keeps names apart where plans of several engines meet; for ``guarded`` see ``needs_guard``, for
+        ``compared`` see ``looked_up``. Without a ``barrier``, no expression of a user may follow on a restricted plan:
+        see ``visible``.
         """
         prefix = prefix or f"ql{next(self._names)}"
         wanted = {column.name: column.name for column in virtual_columns(plan.schema, columns, where)} | dict(virtual)
@@ -161,9 +172,16 @@ class DuckDBEngine:
             return self._visible(connection, plan, plan.restriction, prefix, wanted, rows=rows, barrier=barrier)
         with reading():
             shapes = self._shapes.find(connection, plan, plan.schema.columns)
-        guarded = guarded or needs_guard(where)
         sql = scan_sql(
-            plan, self.store, prefix, plan.schema.columns, rows=rows, virtual=wanted, shapes=shapes, guarded=guarded
+            plan,
+            self.store,
+            prefix,
+            plan.schema.columns,
+            rows=rows,
+            virtual=wanted,
+            shapes=shapes,
+            guarded=guarded or needs_guard(where),
+            compared=compared or compared_names(where, plan.schema.columns),
         )
         return self.prepare(connection, sql)
 
@@ -181,7 +199,10 @@ class DuckDBEngine:
         check_virtual(plan, virtual)
         with hiding():
             guarded = needs_guard(shown.condition)
-            inner = self.bind(connection, shown.plan, rows=rows, virtual=virtual, prefix=prefix, guarded=guarded)
+            compared = compared_names(shown.condition, shown.plan.schema.columns)
+            inner = self.bind(
+                connection, shown.plan, rows=rows, virtual=virtual, prefix=prefix, guarded=guarded, compared=compared
+            )
         beside = [*virtual.values(), *(ROW_COLUMNS if rows else ())]
         query = visible_sql(inner, shown, shown.plan.schema.columns, beside)
         return behind_barrier(connection, prefix, query) if barrier else query
@@ -236,7 +257,8 @@ class DuckDBEngine:
         schema = plan.schema
         chosen = [schema.find(name) for name in columns] if columns is not None else list(schema.columns)
         bind = partial(self.bind_feed, plan=plan, inserts=inserts, deletes=deletes, guarded=needs_guard(where))
-        bind = partial(bind, barrier=isinstance(where, str))
+        compared = compared_names(where, schema.columns)
+        bind = partial(bind, compared=compared, barrier=isinstance(where, str))
         return self._stream(bind, schema, chosen, where, limit, batch_rows, hidden=plan.whole is not None)
 
     def bind_feed(
@@ -248,6 +270,7 @@ class DuckDBEngine:
         deletes: bool = True,
         prefix: str | None = None,
         guarded: bool = False,
+        compared: Collection[str] = (),
         barrier: bool = True,
     ) -> str:
         """Prepare a feed plan on a connection; return the query that yields its rows. The rest is as in ``bind``."""
@@ -265,7 +288,9 @@ class DuckDBEngine:
             builder = FeedBuilder(plan, self.store, prefix, shapes, numbered, blocks)
             sql = builder.build(inserts=inserts, deletes=deletes)
         query = self.prepare(connection, sql)
-        kept = guarded_columns([column.name for column in plan.rows.schema.columns], ROW_ID.name) if guarded else []
+        columns = plan.rows.schema.columns
+        shielded = columns if guarded else looked_up(columns, compared)
+        kept = guarded_columns([column.name for column in shielded], ROW_ID.name)
         return f"SELECT * REPLACE ({', '.join(kept)}) FROM ({query})" if kept else query
 
     def _stream(
@@ -352,6 +377,7 @@ class DuckDBEngine:
 
     def count_feed(self, plan: FeedPlan, where: str | None, *, inserts: bool, deletes: bool) -> int:
         bind = partial(self.bind_feed, plan=plan, inserts=inserts, deletes=deletes, guarded=needs_guard(where))
+        bind = partial(bind, compared=compared_names(where, plan.schema.columns))
         return self._count(bind, plan.schema, where)
 
     def _count(self, bind: Callable[[duckdb.DuckDBPyConnection], str], schema: TableSchema, where: str | None) -> int:
@@ -394,13 +420,26 @@ class DuckDBEngine:
 
     def texts(self, table: pa.Table, columns: Sequence[Column]) -> dict[int, list[str | None]]:
         """Return columns as the text DuckDB casts them to: column id -> texts."""
+        return self.inlined_texts(table, columns)[0]
+
+    def inlined_texts(
+        self, table: pa.Table, columns: Sequence[Column], *, check: bool = False
+    ) -> tuple[dict[int, list[str | None]], list[int]]:
+        """Return the texts of columns by id, and with ``check`` the places of rows that they do not bring back."""
         if not columns:
-            return {}
-        select = ", ".join(f"CAST({quote(column.name)} AS {column.duckdb_type()})::VARCHAR" for column in columns)
+            return {}, []
+        values = [f"CAST({quote(column.name)} AS {column.duckdb_type()})" for column in columns]
+        names = [f"c{place}" for place in range(len(columns))]
+        cast = ", ".join(f"{value} AS {name}" for value, name in zip(values, names, strict=True))
+        select = [f"{name}::VARCHAR" for name in names]
+        if check:
+            checks = (reads_back(name, column) for name, column in zip(names, columns, strict=True))
+            select.append(" AND ".join(checks))
         with self.connection() as connection, reading():
             connection.register("ql_source", table.select([column.name for column in columns]))
-            rows = connection.execute(f"SELECT {select} FROM ql_source").fetchall()
-        return {column.id: [row[i] for row in rows] for i, column in enumerate(columns)}
+            rows = connection.execute(f"SELECT {', '.join(select)} FROM (SELECT {cast} FROM ql_source)").fetchall()
+        texts = {column.id: [row[i] for row in rows] for i, column in enumerate(columns)}
+        return texts, [place for place, row in enumerate(rows) if check and not row[-1]]
 
 
 def check_filter(where: str) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import duckdb
 
-from quacklake.duckdb_versions import connect
+from quacklake.duckdb_versions import IS_2, connect
 from quacklake.engines.duckdb.connections import reading
 from quacklake.engines.duckdb.rendering import render
 from quacklake.engines.duckdb.stored_texts import is_one_expression, select_of
@@ -229,7 +229,15 @@ def _key(key: SortKey, names: Sequence[str]) -> str:
         raise InputError(
             f"the order of the table cannot be used: {error.message}", hint="set_sorted_by() sets another order"
         ) from None
-    return f"{expression} {key.direction} {_NULLS[key.null_order]}"
+    return f"{sort_value(expression)} {key.direction} {_NULLS[key.null_order]}"
+
+
+def sort_value(expression: str) -> str:
+    """Return an expression by which ``ORDER BY`` leaves the values themselves alone.
+
+    DuckDB 1.5 makes the values of a column that it sorts by from the sort keys, in which both zeros are one.
+    """
+    return expression if IS_2 else f"CASE WHEN ({expression}) IS NOT NULL THEN ({expression}) END"
 
 
 def constant(value: Any) -> duckdb.Expression:

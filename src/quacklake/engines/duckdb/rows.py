@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from quacklake.duckdb_versions import IS_2
 from quacklake.errors import InputError, UnsupportedFeatureError
 from quacklake.format.layout import EPOCH, PartitionSpec, directory
 from quacklake.format.names import fold, literal, quote
@@ -94,17 +95,32 @@ def by_one_thread(rows: str) -> str:
     return f"SELECT * FROM ({rows}) LIMIT {_ENDLESS:d}"
 
 
+def reads_back(value: str, column: Column) -> str:
+    """Return the condition that the text of a value, which is what a catalog stores, gives the same value again.
+
+    DuckDB writes ``[['a]']]`` and ``[NULL]::JSON[]`` as texts that it reads as something else, or not at all. Values
+    that compare as equal, such as both zeros, or one month and 30 days, have texts of their own.
+    """
+    again = f"TRY_CAST({value}::VARCHAR AS {column.duckdb_type()})"
+    same = f"{again} IS NOT DISTINCT FROM {value}"
+    return f"({same} AND {again}::VARCHAR IS NOT DISTINCT FROM {value}::VARCHAR)"
+
+
 _ROUNDED = "would be rounded in a file, which holds it as a double"
+_ENDLESS_SECONDS = "is a time of seconds that a file cannot hold"
 _CUT = "is an interval that a file cannot hold"
 REFUSALS: Mapping[str, str] = MappingProxyType(
     {
         _ROUNDED: "a column of the type DECIMAL(38, 0) keeps every digit, in files too",
+        _ENDLESS_SECONDS: "a column of the type TIMESTAMP holds infinity in files too",
         _CUT: "in files intervals have whole milliseconds, less than 50 days of them, and no part below zero",
     }
 )
 """The words of the error about a value, each with its hint."""
 _HUGE = frozenset({"int128", "uint128"})
 _SPAN = frozenset({"interval"})
+_SECONDS = frozenset({"timestamp_s"})
+_FLOATS = frozenset({"float32", "float64"})
 
 
 def exact(query: str, schema: TableSchema, names: Sequence[str]) -> str:
@@ -114,6 +130,40 @@ def exact(query: str, schema: TableSchema, names: Sequence[str]) -> str:
         return query
     select = ", ".join(f"{checked[name]} AS {quote(name)}" if name in checked else quote(name) for name in names)
     return f"SELECT {select} FROM ({query})"
+
+
+def fits_in_file(schema: TableSchema) -> str | None:
+    """Return the condition that a file would change no value of a row; None when it never does."""
+    return " AND ".join(f"({sql})" for column in schema.columns for sql, _ in _conditions(column)) or None
+
+
+def negative_zero(schema: TableSchema) -> str | None:
+    """Return the condition that a row holds a zero below zero which DuckDB may write as another; None if none can.
+
+    DuckDB 1.5 keeps one of both zeros in the dictionary of a column, and puts that one alone into its bloom filter.
+    """
+    found = [sql for column in schema.columns if (sql := _has_zero(column, quote(column.name), 0)) is not None]
+    return None if IS_2 or not found else " OR ".join(found)
+
+
+def _has_zero(column: Column, value: str, depth: int) -> str | None:
+    if column.type in _FLOATS:
+        # a comparison with = would be looked up in bloom filters of older files, which lack the other zero
+        return f"coalesce({value} BETWEEN 0 AND 0 AND signbit({value}), false)"
+    if column.type == "variant":
+        return f"coalesce(contains({value}::VARCHAR, '-0.0'), false)"
+    if not _holds(column, _FLOATS | {"variant"}):
+        return None
+    if column.type == "struct":
+        fields = (_has_zero(child, f"({value}).{quote(child.name)}", depth) for child in column.children)
+        return f"({' OR '.join(sql for sql in fields if sql is not None)})"
+    sides = [value] if column.type == "list" else [f"map_keys({value})", f"map_values({value})"]
+    name, parts = f"x{depth}", []
+    for child, side in zip(column.children, sides, strict=True):
+        inner = _has_zero(child, name, depth + 1)
+        if inner is not None:
+            parts.append(f"coalesce(list_bool_or(list_transform({side}, lambda {name}: {inner})), false)")
+    return f"({' OR '.join(parts)})"
 
 
 def huge_columns(schema: TableSchema) -> list[Column]:
@@ -128,16 +178,24 @@ def _holds(column: Column, types: frozenset[str]) -> bool:
 def _checked(column: Column) -> str | None:
     """Return the SQL of a column that is an error where a file would change it; None when none can be changed."""
     name, checked = quote(column.name), None
+    for condition, refusal in _conditions(column):
+        message = literal(f'a value of the column "{column.name}" {refusal}')
+        checked = f"CASE WHEN {condition} THEN {checked or name} ELSE error({message}) END"
+    return checked
+
+
+def _conditions(column: Column) -> list[tuple[str, str]]:
+    """Return the conditions under which a file holds a value, each with the words for one that it does not hold."""
+    name = quote(column.name)
     conditions: list[tuple[str, str]] = []
     if _holds(column, _HUGE):
         there = f"TRY_CAST({name} AS {_stored(column).duckdb_type()})"
         conditions.append((f"TRY_CAST({there} AS {column.duckdb_type()}) IS NOT DISTINCT FROM {name}", _ROUNDED))
+    if _holds(column, _SECONDS):
+        conditions.append((_fits(column, name, 0, _SECONDS), _ENDLESS_SECONDS))
     if _holds(column, _SPAN):
-        conditions.append((_fits(column, name, 0), _CUT))
-    for condition, refusal in conditions:
-        message = literal(f'a value of the column "{column.name}" {refusal}')
-        checked = f"CASE WHEN {condition} THEN {checked or name} ELSE error({message}) END"
-    return checked
+        conditions.append((_fits(column, name, 0, _SPAN), _CUT))
+    return conditions
 
 
 def _stored(column: Column) -> Column:
@@ -145,27 +203,34 @@ def _stored(column: Column) -> Column:
     return replace(column, type=kind, children=tuple(map(_stored, column.children)))
 
 
-def _fits(column: Column, value: str, depth: int) -> str:
-    """Return an expression that is true when a file holds all intervals of a value."""
-    if column.type in _SPAN:
-        micros = f"(hour({value}) * 3600000000 + minute({value}) * 60000000 + microsecond({value}))"
-        parts = (
-            f"year({value}) * 12 + month({value}) >= 0",
-            f"day({value}) >= 0",
-            f"{micros} BETWEEN 0 AND 4294967295999",
-            f"{micros} % 1000 = 0",
-        )
-        return f"coalesce({' AND '.join(parts)}, true)"
-    if not _holds(column, _SPAN):
+def _fits(column: Column, value: str, depth: int, types: frozenset[str]) -> str:
+    """Return an expression that is true when a file holds all values of these types that are in a value."""
+    if column.type in types:
+        return _fits_alone(column.type, value)
+    if not _holds(column, types):
         return "true"
     if column.type == "struct":
-        return " AND ".join(_fits(child, f"({value}).{quote(child.name)}", depth) for child in column.children)
+        return " AND ".join(_fits(child, f"({value}).{quote(child.name)}", depth, types) for child in column.children)
     if column.type == "map":
         sides = zip(column.children, (f"map_keys({value})", f"map_values({value})"), strict=True)
-        return " AND ".join(_each(child, side, depth) for child, side in sides)
-    return _each(column.children[0], value, depth)
+        return " AND ".join(_each(child, side, depth, types) for child, side in sides)
+    return _each(column.children[0], value, depth, types)
 
 
-def _each(column: Column, values: str, depth: int) -> str:
+def _fits_alone(type_: str, value: str) -> str:
+    if type_ in _SECONDS:
+        return f"coalesce(isfinite(TRY_CAST({value} AS TIMESTAMP)), {value} IS NULL)"
+    micros = f"(hour({value}) * 3600000000 + minute({value}) * 60000000 + microsecond({value}))"
+    parts = (
+        f"year({value}) * 12 + month({value}) >= 0",
+        f"day({value}) >= 0",
+        f"{micros} BETWEEN 0 AND 4294967295999",
+        f"{micros} % 1000 = 0",
+    )
+    return f"coalesce({' AND '.join(parts)}, true)"
+
+
+def _each(column: Column, values: str, depth: int, types: frozenset[str]) -> str:
     name = f"x{depth}"
-    return f"coalesce(list_bool_and(list_transform({values}, lambda {name}: {_fits(column, name, depth + 1)})), true)"
+    fits = _fits(column, name, depth + 1, types)
+    return f"coalesce(list_bool_and(list_transform({values}, lambda {name}: {fits})), true)"

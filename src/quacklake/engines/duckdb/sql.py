@@ -6,6 +6,7 @@ an anti-join on one integer key for the files that have any, inlined rows as a b
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from types import MappingProxyType
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quacklake.duckdb_versions import IS_2
 from quacklake.engines.duckdb.connections import file_literal
 from quacklake.engines.duckdb.shapes import Shape
 from quacklake.errors import UnsupportedFeatureError
@@ -22,7 +24,7 @@ from quacklake.format.mappings import MappedColumn, NameMapping, hive_values
 from quacklake.format.names import fold, literal, quote
 from quacklake.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID, NAME_POS, NAME_SNAPSHOT_ID
 from quacklake.format.schema import Column, initial_value, reshaped
-from quacklake.scan.plan import LOCAL_VERSION, VIRTUAL, ScanPlan, column_key
+from quacklake.scan.plan import LOCAL_VERSION, UNREADABLE, VIRTUAL, ScanPlan, column_key, unreadable_key
 from quacklake.storage import Store
 from quacklake.storage.vectors import deleted_positions
 
@@ -177,13 +179,15 @@ def scan_sql(
     shapes: Mapping[int, Shape] = MappingProxyType({}),
     reads: Reads | None = None,
     guarded: bool = False,
+    compared: Collection[str] = (),
 ) -> ScanSql:
     """Return the SQL of ``columns`` of a plan, with ``rows`` also ``ROW_COLUMNS``; ``prefix`` keeps names apart.
 
     ``virtual`` are virtual columns: name -> the name it gets. ``shapes`` are those of files whose nested columns differ
-    from the table's, by row in the plan. ``reads`` is that of several scans; for ``guarded`` see ``needs_guard``. Raise
-    ``UnsupportedFeatureError`` when the table has a column with one of our names.
+    from the table's, by row in the plan. ``reads`` is that of several scans; for ``guarded`` see ``needs_guard``, for
+    ``compared`` see ``looked_up``. Raise ``UnsupportedFeatureError`` when the table has a column with one of our names.
     """
+    kept = columns if guarded else looked_up(columns, compared)
     extra = virtual or {}
     refuse_names(plan, columns, {*(ROW_COLUMNS if rows else ()), *extra.values()})
     tables: list[tuple[str, pa.Table]] = []
@@ -198,8 +202,8 @@ def scan_sql(
         facts = _Facts.of(plan, branch, f"{prefix}_files{number}") if rows or extra else None
         if facts is not None and facts.joined:
             tables.append((facts.name, facts.table))
-        query = _files_query(plan, reads, branch, columns, deleted, facts, rows, extra, guarded=guarded)
-        parts.append(_guarded(query, columns) if guarded else query)
+        query = _files_query(plan, reads, branch, columns, deleted, facts, rows, extra, guarded=bool(kept))
+        parts.append(_guarded(query, kept) if kept else query)
     if plan.inlined is not None and plan.inlined.num_rows:
         name = f"{prefix}_rows"
         # DuckDB would let Arrow filter a registered table, where NaN is not above every number, some comparisons
@@ -439,7 +443,8 @@ def dated_deletes_query(files: pa.Table, reads: Reads) -> str:
 def _inlined_query(
     plan: ScanPlan, name: str, columns: Sequence[Column], rows: bool, virtual: Mapping[str, str], *, guarded: bool
 ) -> str:
-    select = [f"CAST({column_key(column)} AS {column.duckdb_type()}) AS {quote(column.name)}" for column in columns]
+    marks = set() if plan.inlined is None else set(plan.inlined.column_names)
+    select = [f"{_inlined_value(column, marks)} AS {quote(column.name)}" for column in columns]
     if rows:
         select += [
             "row_id AS _ql_row_id",
@@ -452,12 +457,46 @@ def _inlined_query(
     return f"(SELECT {', '.join(select) or '1'} FROM {name})"
 
 
+def _inlined_value(column: Column, names: Collection[str]) -> str:
+    """Return a column of inlined rows; a value that cannot be read is an error for who asks for it."""
+    value, mark = f"CAST({column_key(column)} AS {column.duckdb_type()})", unreadable_key(column)
+    if mark not in names:
+        return value
+    message = literal(f'{UNREADABLE}: column "{column.name}", rowid ')
+    return f"CASE WHEN {mark} THEN error({message} || row_id) ELSE {value} END"
+
+
 _GUARD = "_ql_guard"
+_EQUALITY = re.compile(r"(?<![<>!])=|\b(?:in|any|some)\b", re.IGNORECASE)
 
 
 def needs_guard(where: object) -> bool:
     """Return True for ``IS DISTINCT FROM``: DuckDB's readers skip blocks of nothing but NULL for it, wrongly."""
     return isinstance(where, str) and "distinct" in where.lower()
+
+
+EVERY_COLUMN: Collection[str] = ("*",)
+"""Stands for the names of all columns."""
+
+
+def looked_up(columns: Sequence[Column], compared: Collection[str]) -> list[Column]:
+    """Return the columns that filters must not reach in a reader, of those that a query compares for equality.
+
+    DuckDB 1.5 looks for one zero in bloom filters, which may have the other one.
+    """
+    if IS_2 or not compared:
+        return []
+    every = compared is EVERY_COLUMN
+    floats = (column for column in columns if column.type in ("float32", "float64"))
+    return [column for column in floats if every or fold(column.name) in compared]
+
+
+def compared_names(where: object, columns: Sequence[Column]) -> Collection[str]:
+    """Return the names of columns that a filter may compare for equality."""
+    if not isinstance(where, str) or _EQUALITY.search(where) is None:
+        return ()
+    text = fold(where)
+    return {fold(column.name) for column in columns if fold(column.name) in text}
 
 
 def guarded_columns(names: Iterable[str], number: str) -> list[str]:

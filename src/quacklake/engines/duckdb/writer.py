@@ -14,7 +14,15 @@ from quacklake.duckdb_versions import first_row
 from quacklake.engines.duckdb.connections import encryption_clause, file_name, new_key, prepare_writing, writing
 from quacklake.engines.duckdb.deletes import Announce, DeleteFileWriter
 from quacklake.engines.duckdb.expressions import OrderMacro, order_keys
-from quacklake.engines.duckdb.rows import Keys, by_one_thread, exact, partition_keys, stored_columns, without_nulls
+from quacklake.engines.duckdb.rows import (
+    Keys,
+    by_one_thread,
+    exact,
+    negative_zero,
+    partition_keys,
+    stored_columns,
+    without_nulls,
+)
 from quacklake.format.extras import render_fields, shredded_fields, written_extent
 from quacklake.format.names import data_file_name, literal, quote, uuid7
 from quacklake.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID, NAME_ROW_ID, NAME_SNAPSHOT_ID, TableInfo
@@ -176,6 +184,7 @@ class _Job:
     row_ids: bool
     snapshot_ids: bool = False
     key: str | None = field(default=None, repr=False)
+    dictionaries: bool = True
 
     @property
     def order(self) -> list[str]:
@@ -208,10 +217,21 @@ class _Job:
             clauses.append(f"COMPRESSION_LEVEL {options.compression_level:d}")
         if options.row_group_size_bytes is not None:
             clauses.append(f"{_GROUP_BYTES} {options.row_group_size_bytes:d}")
+        if not self.dictionaries:
+            clauses.append("DICTIONARY_SIZE_LIMIT 0")
         if any(column.type in ("blob", "timetz") for column in schema.leaves()):
             # DuckDB writes these to a bloom filter in another form than it looks up, and does not find them
             clauses.append("WRITE_BLOOM_FILTER false")
         return clauses if self.key is None else [*clauses, encryption_clause(self.connection, self.key)]
+
+
+def _has_negative_zeros(connection: duckdb.DuckDBPyConnection, query: str, table: TableInfo) -> bool:
+    """Return whether a row of a query holds a zero that a dictionary would not keep."""
+    condition = negative_zero(table.schema)
+    if condition is None:
+        return False
+    with writing():
+        return first_row(connection, f"SELECT 1 FROM ({query}) WHERE {condition} LIMIT 1") is not None
 
 
 class FileWriter(DeleteFileWriter):
@@ -232,12 +252,14 @@ class FileWriter(DeleteFileWriter):
         snapshot_ids: bool = False,
         size_hint: int | None = None,
         folder: str = "",
+        negative_zeros: bool | None = None,
     ) -> list[NewDataFile]:
         """Write the rows of a query as data files of a table, partitioned and sorted as it is.
 
         The query yields the table's columns in order, then with ``row_ids`` the row id, then with ``snapshot_ids`` the
         snapshot that a row came with. ``size_hint`` is the size of the rows in memory, when known; without one the rows
-        may become several files. ``folder`` is where those of a table without partitions go, below the table's.
+        may become several files. ``folder`` is where those of a table without partitions go, below the table's. Rows
+        that cannot be read twice come with ``negative_zeros``: whether they may hold zeros below zero.
         """
         if self.encrypted and not self._prepared:
             prepare_writing(connection)  # all connections share one database: once is enough
@@ -251,6 +273,8 @@ class FileWriter(DeleteFileWriter):
         if stored is not table:
             query = without_nulls(query, table, job.names)
         query = exact(query, stored.schema, job.names)
+        if negative_zeros or (negative_zeros is None and _has_negative_zeros(connection, query, stored)):
+            job = replace(job, dictionaries=False)
         keys = partition_keys(table, epochs=options.facts)
         large = size_hint is not None and size_hint >= options.target_file_size
         if keys is None:

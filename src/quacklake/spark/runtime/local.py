@@ -16,6 +16,7 @@ from quacklake.errors import InputError
 from quacklake.format.names import quote as lake_quote
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.types import parse_type
+from quacklake.scan.inlined_rows import check_readable
 from quacklake.scan.plan import column_key
 from quacklake.spark.runtime.session import new_client
 from quacklake.spark.runtime.types import quote, retyped, shown, stored_type
@@ -85,6 +86,7 @@ def inlined_rows(
 
 def carried(rows: pa.Table, columns: Sequence[Column], *, meta: Sequence[str] = ()) -> pa.Table:
     """Return rows under the names ``c<id>`` in Arrow types that Spark takes: those of :func:`inlined_columns`."""
+    check_readable(rows, columns)
     keys = [column_key(column) for column in columns]
     beside = rows.select(list(meta))
     rows = rows.select(keys)

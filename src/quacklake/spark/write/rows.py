@@ -23,7 +23,7 @@ from quacklake.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID, RESERVED_F
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.types import parse_type
 from quacklake.operations.add_files import known_mappings
-from quacklake.operations.conform import Match, encoded_insert, given_schema, match_given, to_table
+from quacklake.operations.conform import Match, given_schema, insert_few, match_given, to_table
 from quacklake.operations.context import LakeContext
 from quacklake.spark.runtime.failures import each_task
 from quacklake.spark.runtime.local import arrow_schema, with_variants
@@ -114,7 +114,7 @@ class SparkRows:
             if few.num_rows:
                 row_ids = few.column(self.kept[FIELD_ROW_ID]).to_pylist() if self.kept else [None] * few.num_rows
                 rows = to_table(self.context.engine, few, matches)
-                tx.pending(table).add_insert(encoded_insert(self.context, table, rows, row_ids))
+                insert_few(self.context, tx, table, rows, row_ids)
             return
         if self._prepared is None or not self._prepared.fits(table):
             self.discard()

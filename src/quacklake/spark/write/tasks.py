@@ -27,6 +27,7 @@ from quacklake.format.schema import TableSchema
 from quacklake.operations import conform
 from quacklake.operations.conform import Match
 from quacklake.operations.context import LakeContext
+from quacklake.operations.signed_zeros import split_at_negative_zero
 from quacklake.spark.read.file_index import READ_OPTIONS
 from quacklake.spark.runtime.failures import writing
 from quacklake.spark.runtime.session import WRITING, settings, to_arrow
@@ -82,16 +83,32 @@ class WriteTask:
         engine = DuckDBEngine(self.store, threads=1, reuse=not self.encrypted)
         with closing(engine), engine.connection() as connection:
             reader = pa.RecordBatchReader.from_batches(begin[0].schema, chain(begin, rows))
-            with duckdb_writing():
-                connection.register("ql_source", reader)
-                if few:
+            if few:
+                with duckdb_writing():
+                    connection.register("ql_source", reader)
                     return TaskRows(self.table, few=arrow_table(connection, self._query()))
-            return TaskRows(self.table, self.files(connection, FileWriter(self.store, encrypted=self.encrypted)))
+            writer, files = FileWriter(self.store, encrypted=self.encrypted), list[NewDataFile]()
+            try:
+                for part, negative_zeros in split_at_negative_zero(reader):
+                    with duckdb_writing():
+                        connection.register("ql_source", part)
+                    files += self.files(connection, writer, negative_zeros=negative_zeros)
+            except BaseException:
+                self.store.delete([self.table.location + file.path for file in files])
+                raise
+            return TaskRows(self.table, tuple(files))
 
     def files(
-        self, connection: duckdb.DuckDBPyConnection, writer: FileWriter, size: int | None = None
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        writer: FileWriter,
+        size: int | None = None,
+        negative_zeros: bool | None = None,
     ) -> tuple[NewDataFile, ...]:
-        """Write the rows of ``ql_source`` on a connection as files. ``size`` is their size in memory, if known."""
+        """Write the rows of ``ql_source`` on a connection as files. ``size`` is their size in memory, if known.
+
+        Rows that cannot be read twice come with ``negative_zeros``, as for ``FileWriter.write``.
+        """
         begun: list[str] = []
         try:
             found = writer.write(
@@ -105,6 +122,7 @@ class WriteTask:
                 snapshot_ids=FIELD_SNAPSHOT_ID in self.kept,
                 size_hint=size,
                 folder=self.folder,
+                negative_zeros=negative_zeros,
             )
         except BaseException:
             self.store.delete(begun)
