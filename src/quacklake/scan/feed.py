@@ -23,6 +23,7 @@ from quacklake.format.objects import TableInfo
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.snapshots import ChangeKind, Snapshot, parse_changes
 from quacklake.scan.inlined_rows import decode_marked
+from quacklake.scan.legacy_files import map_by_names
 from quacklake.scan.plan import FILES, POSITIONS, ScanPlan
 from quacklake.scan.planner import plan_files, plan_mappings, plan_past
 from quacklake.storage import Store
@@ -140,6 +141,7 @@ def plan_feed(
         mappings = plan_mappings(reader, changed)
         past = plan_past(reader, until, table, changed)
     joined = plan_files(changed, table, store, until.id, encrypted=catalog.encrypted)
+    joined, mappings = map_by_names(reader, store, until, table, joined, mappings)
     files, ends = _data_files(joined, changed)
     inserted, deleted = _inlined(rows, since, until.id)
     # the deletes in the catalog that count: of the files at hand, and not later than these ended

@@ -29,6 +29,7 @@ from quacklake.format.objects import TableInfo
 from quacklake.format.schema import Column, Past, TableSchema
 from quacklake.format.snapshots import Snapshot
 from quacklake.scan.inlined_rows import KnownRows, read_inlined
+from quacklake.scan.legacy_files import map_by_names
 from quacklake.scan.plan import (
     FILES,
     POSITIONS,
@@ -74,7 +75,7 @@ def plan_scan(
                 hint="filter more, compact the table, or raise the setting",
             )
         files = plan_files(matching, table, store, snapshot.id, encrypted=catalog.encrypted)
-        mappings = plan_mappings(reader, files)
+        files, mappings = map_by_names(reader, store, snapshot, table, files, plan_mappings(reader, files))
         # read first what shows that the snapshot has expired: the rest may be gone with it
         rows = None
         if with_inlined and known is not None:

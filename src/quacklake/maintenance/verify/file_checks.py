@@ -30,6 +30,7 @@ from quacklake.format.vectors import blobs_of, decode
 from quacklake.maintenance.verify.findings import Collector, Finding, Fix, Known, finding
 from quacklake.progress import Progress
 from quacklake.scan import ScanPlan
+from quacklake.scan.legacy_files import map_by_names
 from quacklake.scan.plan import FILES, FileMeasure
 from quacklake.scan.planner import plan_mappings, plan_scan
 from quacklake.storage import Store
@@ -275,6 +276,7 @@ class DeepChecks(FileChecks):
             stats = RowAudit.of(reader).statistics_of(info.id, page[0].id, page[-1].id)
             files = _plan_files(page, info, self._store)
             mappings = plan_mappings(reader, files)
+            files, mappings = map_by_names(reader, self._store, self._known.latest, info, files, mappings)
         bounds: dict[int | None, Mapping[int, ColumnFacts]]
         bounds = {file.id: _bounds(stats.get(file.id, {}), columns) for file in page}
         part = replace(
