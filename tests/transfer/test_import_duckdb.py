@@ -176,13 +176,33 @@ def test_types_that_a_lake_lacks_are_refused_and_mapped_as_told(lake: quacklake.
     ]
 
 
-def test_an_interval_that_arrow_would_change_is_an_error(lake: quacklake.Lake, tmp_path: Path) -> None:
-    path = tmp_path / "long.duckdb"
+_UNFIT = {
+    "INTERVAL": ["3000000:00:00", "-1 month", "00:00:00.000001", "1 year -3 days"],
+    "HUGEINT": ["36893488147419103233", "-36893488147419103233"],
+    "HUGEINT[]": ["[36893488147419103233, NULL]"],
+}
+
+
+@pytest.mark.parametrize("type_", _UNFIT)
+def test_values_that_a_file_would_change_come_over_in_another_type(
+    lake: quacklake.Lake, tmp_path: Path, type_: str
+) -> None:
+    path = tmp_path / "unfit.duckdb"
     with duckdb.connect(str(path)) as connection:
-        connection.execute("CREATE TABLE t AS SELECT to_hours(3000000) AS i")
-    with pytest.raises(InputError, match="too long"):
-        lake.import_from(f"duckdb:{path}")
-    assert lake.tables() == []
+        connection.execute(f"CREATE TABLE t (i INTEGER, v {type_}, w {type_})")
+        for text in _UNFIT[type_]:
+            connection.execute(f"INSERT INTO t SELECT i, '{text}', NULL FROM range(50) r(i)")
+        theirs = connection.execute("SELECT v::VARCHAR, count(*) FROM t GROUP BY 1 ORDER BY 1").fetchall()
+    planned = lake.import_from(f"duckdb:{path}", dry_run=True)
+    assert [item.what for item in planned.left_out] == ["main.t.v"]
+    assert type_ in planned.left_out[0].reason
+    assert lake.import_from(f"duckdb:{path}").rows == 50 * len(_UNFIT[type_])
+    other = "DECIMAL(38,0)" if type_ == "HUGEINT" else "VARCHAR"
+    shown = lake.sql("SELECT v::VARCHAR, count(*) FROM t GROUP BY 1 ORDER BY 1").fetchall()
+    assert (shown, str(lake.sql("SELECT typeof(any_value(v)) FROM t").fetchall()[0][0])) == (theirs, other)
+    assert lake.sql(f"SELECT count(*) FROM t WHERE v::{type_}::VARCHAR = v::VARCHAR").fetchall() == [
+        (50 * len(_UNFIT[type_]),)
+    ]
 
 
 @pytest.mark.parametrize("content", [b"", b"no database at all", b"PAR1" + bytes(5000)], ids=["empty", "text", "zeros"])

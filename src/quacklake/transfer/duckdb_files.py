@@ -13,15 +13,20 @@ import pyarrow as pa
 
 from quacklake.duckdb_versions import arrow_reader, connect
 from quacklake.engines.duckdb.carrying import carried_value
+from quacklake.engines.duckdb.rows import fits_in_file
 from quacklake.errors import InputError, QuacklakeError
 from quacklake.format.names import literal, quote
+from quacklake.format.schema import Column, TableSchema
 from quacklake.lake.transfers import LeftOut
+from quacklake.operations.column_types import to_column
 from quacklake.sql.words import Cursor
 from quacklake.transfer.tables import BATCH_ROWS, Selection, SourceTable, SourceView, Unit
 from quacklake.transfer.types import checked_mapping, column_of, schema_of
 
 _DATABASE = "source"
 _CONSTRAINTS = {"CHECK": "check", "UNIQUE": "uniqueness", "FOREIGN KEY": "foreign key"}
+_WHOLE = "DECIMAL(38,0)"
+_UNFIT = "a file would cut or round some of its values"
 _OTHERS = (
     ("sequence", "SELECT schema_name, sequence_name FROM duckdb_sequences() WHERE database_name = ? AND NOT temporary"),
     ("index", "SELECT schema_name, index_name FROM duckdb_indexes() WHERE database_name = ?"),
@@ -107,6 +112,10 @@ class DuckDBSource:
         columns, values, left = [], [], []
         for column, nullable, _, _ in facts:
             made, type_ = column_of(label, column, types[column], self._told)
+            other = self._type_for_files(source, made)
+            if other is not None:
+                left.append(LeftOut(f"{label}.{column}", f"the type {type_}, which became {other}: {_UNFIT}"))
+                made, type_ = to_column(column, other), other
             columns.append(replace(made, nullable=bool(nullable)))
             values.append(f"{carried_value(f'CAST({quote(column)} AS {type_})', type_)} AS {quote(column)}")
             if "array" in _kinds(types[column]):
@@ -140,6 +149,20 @@ class DuckDBSource:
             key,
             tuple(left),
         )
+
+    def _type_for_files(self, source: str, column: Column) -> str | None:
+        """Return the type in which files hold all values of a column; None when that is its own."""
+        condition = fits_in_file(TableSchema((column,)))
+        if condition is None or not self._any(source, f"NOT ({condition})"):
+            return None
+        name = quote(column.name)
+        is_wide = column.nested or column.type == "interval"
+        if is_wide or self._any(source, f"{name} IS NOT NULL AND TRY_CAST({name} AS {_WHOLE}) IS NULL"):
+            return "VARCHAR"
+        return _WHOLE
+
+    def _any(self, source: str, condition: str) -> bool:
+        return bool(self._connection.execute(f"SELECT 1 FROM {source} WHERE {condition} LIMIT 1").fetchall())
 
     def _shape(self, source: str) -> tuple[list[str], list[Any]]:
         relation = self._connection.sql(f"FROM {source}")
