@@ -501,13 +501,13 @@ _VERIFIED = 0.25
 
 def _sorted(rows: list[tuple[Any, ...]], loose: bool) -> list[str]:
     # equal values, and DuckDB's files keep one of them
-    texts = (_EQUAL.sub(lambda found: "0.0" if found[0] == "-0.0" else "1 month", str(row)) for row in rows)
+    texts = (_EQUAL.sub(lambda found: "0.0" if found[0] == "-0.0" else "thirty days", str(row)) for row in rows)
     if loose:
         texts = (_LONG.sub(lambda number: f"{float(number[0]):.9g}", text) for text in texts)
     return sorted(texts)
 
 
-_EQUAL = re.compile(r"(?<!\d)-0\.0(?!\d)|\b30 days\b|\b720:00:00\b")
+_EQUAL = re.compile(r"(?<!\d)-0\.0(?!\d)|'?(?<!\d)(?:1 month|30 days|720:00:00)(?!\w)'?")
 _LONG = re.compile(r"-?\d+\.\d{10,}(e[+-]?\d+)?")
 
 

@@ -96,12 +96,12 @@ class Match:
 
     @property
     def of_view(self) -> str:
-        """What is compared of the rows of the view, which are called ``v``."""
+        """SQL that is compared of the rows of the view, which are called ``v``."""
         return comparable(f"v.{quote(self.column.name)}", self.collation)
 
     @property
     def of_change(self) -> str:
-        """What is compared of the changes, under the same name."""
+        """SQL that is compared of the changes, under the same name."""
         if not self.spelled or self.collation == EXACT:
             return self.name
         return f"{comparable(self.name, self.collation)} AS {self.name}"
