@@ -235,7 +235,7 @@ def test_a_run_that_was_replaced_can_neither_confirm_nor_finish(lake: quacklake.
 
 def test_two_processes_do_not_run_one_pipeline(lake: quacklake.Lake, tmp_path: Path) -> None:
     add(lake, 0, 5)
-    given = definition(tmp_path, ("lake",), lease="500 ms")
+    given = definition(tmp_path, ("lake",), lease="1 minute")  # longer than a busy machine takes to come here
     first = Pipeline(lake, given).start()
     try:
         with connect(tmp_path) as other, pytest.raises(LeaseHeldError, match='runs the pipeline "p"'):

@@ -191,8 +191,7 @@ class LocalRun:
         self._session.register(SOURCE_NAME, rows)
         try:
             result = self._session.sql(query).to_arrow()
-            self._session.unregister(SOURCE_NAME)
-            self._session.register(SOURCE_NAME, result)
+            self._session.register(SOURCE_NAME, result)  # in place of the rows: the name stays
             found: dict[str, pa.Table] = {}
             for name in self._sinks.names:
                 where = self._sinks.wheres[name]
