@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -102,6 +103,8 @@ class Events:
             watch.admins.add(listener)
         heard: list[str] = []
         try:
+            if listener in watch.admins:
+                await watch.learn_jobs(listener.principal)  # whatever happens to these from now on is news
             yield ": listening\n\n"
             while not self._stopping.is_set():
                 # what came before the question may be told, and what comes after it only after the next
@@ -190,6 +193,13 @@ class _Watch:
                 self.wake()
             await self._look_at_jobs()
             await asyncio.sleep(self._service.settings.poll_seconds)
+
+    async def learn_jobs(self, principal: str) -> None:
+        """Learn the states of a principal's jobs in other processes, if they are not known yet."""
+        if principal not in self._states:
+            with suppress(QuacklakeError):  # the catalog is away: the next look learns them
+                jobs = await self._service.run(self._service.jobs.elsewhere, self.lake, principal)
+                self._states.setdefault(principal, {job["id"]: job["state"] for job in jobs})
 
     async def _look_at_jobs(self) -> None:
         """Tell of the jobs of other processes whose state is another one than at the last look."""
