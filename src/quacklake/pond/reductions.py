@@ -107,6 +107,7 @@ class Reduction:
     ) -> str:
         """Return the rows of the reduction of a relation, as SQL. Raises ``ConfigError`` when no column is taken.
 
+        Not-a-number counts as missing, as in charts of the readings.
         ``values`` are the columns as SQL, if the relation calls them by other names.
         """
         known_as = values or {}
@@ -116,7 +117,8 @@ class Reduction:
             known = ", ".join(numbers) or "no number"
             raise ConfigError(f"a reduction takes {wanted or 'numbers'}, and the series has {known}")
         columns = [
-            f"{kind}({known_as.get(column) or quote(column)}) AS {quote(name)}"
+            f"{kind}({(value := known_as.get(column) or quote(column))}) FILTER (NOT isnan(CAST({value} AS DOUBLE)))"
+            f" AS {quote(name)}"
             for name, (kind, column) in found.items()
         ]
         condition = "" if where is None else f" WHERE {where}"
