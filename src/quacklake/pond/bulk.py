@@ -23,8 +23,9 @@ from quacklake.operations.input_files import InputFiles
 from quacklake.operations.reference import TableRef
 from quacklake.operations.staging import Staged, stage
 from quacklake.pond.fs import FS
+from quacklake.pond.local_times import changes
 from quacklake.pond.spool import Watch
-from quacklake.pond.times import TimeColumn, find_column, number_bound, utc
+from quacklake.pond.times import TimeColumn, find_column, number_bound, time_literal, utc
 from quacklake.transaction import Transaction
 
 LARGE = 16 << 20
@@ -76,6 +77,8 @@ class BulkPlan:
     time: str
     size: int
     wholes: tuple[str, ...] = ()
+    zone: str | None = None
+    """The zone of times that are written without one."""
 
 
 def plan(files: InputFiles, wanted: str | None, zone: str | None, known: TableSchema | None) -> BulkPlan | None:
@@ -104,7 +107,7 @@ def plan(files: InputFiles, wanted: str | None, zone: str | None, known: TableSc
     fields = [pa.field(column, _ARROW[_ZONED if column == name else type_]) for column, type_ in found.items()]
     query = f"SELECT * REPLACE ({instant} AS {quote(name)}) FROM (SELECT {checked} FROM ({rows}))"
     wholes = tuple(column for column, type_ in found.items() if type_ == _INT and column != name)
-    return BulkPlan(query, pa.schema(fields), name, size // _SHRINKS, wholes)
+    return BulkPlan(query, pa.schema(fields), name, size // _SHRINKS, wholes, zone if found[name] == _LOCAL else None)
 
 
 def _size(files: InputFiles) -> int | None:
@@ -197,4 +200,22 @@ def _look(staged: Staged, rows: BulkPlan) -> Bulk | None:
         if not watch.increasing:
             return None
     first, last = (None if each is None else utc(each.value) for each in (watch.first, watch.previous))
+    if rows.zone is not None and first is not None and last is not None and _is_odd(staged, rows, first, last):
+        return None
     return Bulk(staged.rows, staged.bytes, first, last)
+
+
+def _is_odd(staged: Staged, rows: BulkPlan, first: dt.datetime, last: dt.datetime) -> bool:
+    """Return whether a time may have been written as a local one that comes twice or never."""
+    assert rows.zone is not None
+    day = dt.timedelta(days=1)
+    around = changes(rows.zone, first.replace(tzinfo=None) - day, last.replace(tzinfo=None) + day)
+    near = []
+    for change in around:
+        moment, width = change.moment.replace(tzinfo=dt.UTC), abs(change.after - change.before)
+        begin, end = time_literal(moment - width), time_literal(moment + width)
+        near.append(f"({quote(rows.time)} >= {begin} AND {quote(rows.time)} < {end})")
+    if not near:
+        return False
+    row = first_row(staged.connection, f"SELECT count(*) FROM {staged.relation} WHERE {' OR '.join(near)}")
+    return row is not None and bool(row[0])

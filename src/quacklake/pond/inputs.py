@@ -14,6 +14,7 @@ from quacklake.operations.input_csv import CsvOptions
 from quacklake.operations.input_files import InputFiles, open_files
 from quacklake.pond.excel_html import looks_like_report, to_csv
 from quacklake.pond.host_files import head_of, is_parquet
+from quacklake.pond.local_times import REFUSING, LocalRule
 from quacklake.pond.nodes import EntryType
 
 _SCHEME = re.compile(r"(?P<words>[a-z][a-z0-9+]*):(?://)?(?P<path>/?[^/].*|/)", re.DOTALL)
@@ -80,3 +81,5 @@ class ImportOptions:
     allow_future: bool = False
     keep_conflicts: bool = False
     csv: CsvOptions = field(default_factory=CsvOptions)
+    local: LocalRule = REFUSING
+    """Rules for local times that the zone has twice or not at all."""

@@ -21,15 +21,17 @@ TARGET, FACTORY, CONFIG = "target", "factory", "config"
 """Attributes: where a symbolic link leads; what computes a dynamic node, and with which options."""
 SCHEDULE, STATE = "schedule", "state"
 """Attributes of nodes that run: when, as a cron expression, and how far they have come."""
-TIMESTAMP_COLUMN, MIN_OVERRIDE, MAX_OVERRIDE, ROWS, SOURCE, SOURCE_SHA256 = (
+TIMESTAMP_COLUMN, MIN_OVERRIDE, MAX_OVERRIDE, ROWS, SOURCE, SOURCE_SHA256, KEEPS_CONFLICTS = (
     "timestamp_column",
     "min_override",
     "max_override",
     "rows",
     "source",
     "source_sha256",
+    "keeps_conflicts",
 )
-"""Attributes of tables and series: the time column, bounds set by hand, the rows of a version and their source."""
+"""Attributes of tables and series: the time column, bounds set by hand, the rows of a version and their source, and
+whether a series was told to keep several readings of one time."""
 
 
 class EntryType(StrEnum):

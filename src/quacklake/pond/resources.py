@@ -14,6 +14,7 @@ from quacklake.pond import remotes
 from quacklake.pond.fs import FS
 from quacklake.pond.host_files import sha256_of
 from quacklake.pond.inputs import ImportOptions, parse_host, rows_of
+from quacklake.pond.local_times import local_rule_of
 from quacklake.pond.nodes import SOURCE_SHA256, EntryType
 from quacklake.pond.paths import parts
 from quacklake.pond.schedules import parse_schedule
@@ -193,6 +194,7 @@ def _rows(fs: FS, resource: Resource, given: ImportOptions, kind: EntryType) -> 
     options = Options(f"{resource.kind} {resource.name}", resource.spec)
     path, files = options.text("path", f"/{resource.name}"), options.texts("files")
     column, zone = options.text("timestamp_column", "") or None, options.text("timezone", "") or given.timezone
+    local = local_rule_of(options)
     options.finish()
     found = fs.find(path)
     taken = set() if found is None else {row.attribute(SOURCE_SHA256) for row in found.versions}
@@ -212,7 +214,7 @@ def _rows(fs: FS, resource: Resource, given: ImportOptions, kind: EntryType) -> 
             if kind is EntryType.TABLE:
                 write_table(fs, path, rows, origin)
             else:
-                append_series(fs, path, rows, ImportOptions(column, zone), origin)
+                append_series(fs, path, rows, ImportOptions(column, zone, local=local), origin)
     return CREATED if found is None else CHANGED
 
 

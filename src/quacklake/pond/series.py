@@ -19,6 +19,7 @@ from quacklake.pond import bulk
 from quacklake.pond.fs import FS, NodePath
 from quacklake.pond.inputs import ImportOptions
 from quacklake.pond.nodes import (
+    KEEPS_CONFLICTS,
     MAX_OVERRIDE,
     MIN_OVERRIDE,
     ROWS,
@@ -164,7 +165,7 @@ class _Adding:
             reader = _opened(rows, _with_text(self.columns, name))
         old = self.old
         where = {"where": rows.where} if isinstance(rows, InputFiles) else {}
-        time = TimeColumn(name, reader.schema.field(name).type, self.zone)
+        time = TimeColumn(name, reader.schema.field(name).type, self.zone, self.options.local)
         with Spool(reader, time, self.origin.name, **where) as spool:
             came = spool.arrived
             if not self.options.allow_future:
@@ -195,6 +196,8 @@ class _Adding:
         if old is not None and not added.rows:
             return Imported(place.path, EntryType.SERIES, old.node.version, 0, added.repeated)
         attributes = {TIMESTAMP_COLUMN: added.time, ROWS: added.rows, **self.origin.attributes()}
+        if self.options.keep_conflicts or (old is not None and old.node.attribute(KEEPS_CONFLICTS)):
+            attributes[KEEPS_CONFLICTS] = True
         values: dict[str, Any] = {"size": added.bytes, "min_event_time": added.first, "max_event_time": added.last}
         version = 1 if old is None else old.node.version + 1
         if old is None:

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from quacklake.duckdb_versions import arrow_reader, connect, first_row
 from quacklake.errors import ConstraintError, SchemaMismatchError
 from quacklake.format.names import literal, quote
+from quacklake.pond.local_times import instants
 from quacklake.pond.times import TimeColumn, is_zoned, utc
 
 _BATCH_ROWS = 65_536
@@ -82,7 +83,13 @@ class Spool:
 
     def _convert(self, watch: Watch) -> None:
         """Give the time column its type, and note what came."""
-        self._expression = self._texts() if self._time.is_text else self._time.expression(watch.most)
+        odd = False
+        if self._time.is_text:
+            self._expression, odd = self._texts()
+        elif self._time.is_local:
+            self._expression, odd = self._local_times()
+        else:
+            self._expression = self._time.expression(watch.most)
         row = first_row(
             self._connection,
             f"SELECT count(*), count({quote(self._time.name)}), epoch_us(min({self._expression})), "
@@ -96,7 +103,7 @@ class Spool:
             )
             assert where is not None
             raise ConstraintError(f"{self._where(where[0])} of {self._name} has no time in {self._time.name!r}")
-        if self._time.is_text:
+        if self._time.is_text or odd:
             watch = Watch()
             for batch in arrow_reader(
                 self._connection, f"SELECT {self._expression} FROM arrived", batch_rows=_BATCH_ROWS
@@ -104,8 +111,19 @@ class Spool:
                 watch.look(batch.column(0))
         self.arrived = Arrived(rows, utc(first), utc(last), watch.increasing)
 
-    def _texts(self) -> str:
-        """Return SQL for times that are texts. Raises ``SchemaMismatchError`` for the first that is not a time."""
+    def _local_times(self) -> tuple[str, bool]:
+        """Return SQL for local times, and whether any of them comes twice or never in the zone."""
+
+        def tell(number: int) -> str:
+            return f"{self._where(number)} of {self._name}"
+
+        column, zone = quote(self._time.name), self._time.known_zone()
+        described = self._connection.execute("DESCRIBE arrived").fetchall()
+        texts = [quote(str(name)) for name, type_, *_ in described if type_ == "VARCHAR" and name != self._time.name]
+        return instants(self._connection, "arrived", column, zone, self._time.rule, tell, texts)
+
+    def _texts(self) -> tuple[str, bool]:
+        """Like ``_local_times``, for texts. Raises ``SchemaMismatchError`` for the first that is not a time."""
         column = quote(self._time.name)
         wrong = first_row(
             self._connection,
@@ -130,7 +148,9 @@ class Spool:
                 f"have a time zone",
                 hint="write a zone with every time, or with none and pass --timezone",
             )
-        return self._time.text_expression(zoned=zoned is not None)
+        if zoned is None and local is not None:
+            return self._local_times()
+        return self._time.text_expression(zoned=True), False
 
     def check_future(self, now: dt.datetime) -> None:
         """Raise ``ConstraintError`` for a time that lies more than a day ahead."""

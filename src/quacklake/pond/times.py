@@ -12,6 +12,7 @@ import pyarrow as pa
 from quacklake.errors import InputError, SchemaMismatchError, nearest
 from quacklake.format.names import literal, quote
 from quacklake.operations.times import instant
+from quacklake.pond.local_times import REFUSING, LocalRule
 
 TIMESTAMP_NAMES = ("timestamp", "time", "event_time", "ts", "datetime", "date time", "date_time")
 """The names by which a time column is recognized, whatever their case."""
@@ -79,6 +80,7 @@ class TimeColumn:
     name: str
     type: pa.DataType
     zone: str | None = None
+    rule: LocalRule = REFUSING
 
     @property
     def is_text(self) -> bool:
@@ -92,9 +94,15 @@ class TimeColumn:
         """
         if zoned:
             return f"CAST({quote(self.name)} AS TIMESTAMPTZ)"
-        return f"timezone({literal(self._known_zone())}, CAST({quote(self.name)} AS TIMESTAMP))"
+        return f"timezone({literal(self.known_zone())}, CAST({quote(self.name)} AS TIMESTAMP))"
 
-    def _known_zone(self) -> str:
+    @property
+    def is_local(self) -> bool:
+        """True when times are of a type that has no zone."""
+        return bool(pa.types.is_date(self.type) or (pa.types.is_timestamp(self.type) and self.type.tz is None))
+
+    def known_zone(self) -> str:
+        """Return the zone of times without one. Raises ``InputError`` when it is not known."""
         if self.zone is None:
             raise InputError(
                 f"the times in {self.name!r} have no time zone",
@@ -111,8 +119,8 @@ class TimeColumn:
         column, kind = quote(self.name), self.type
         if pa.types.is_timestamp(kind) and kind.tz is not None:
             return f"CAST({column} AS TIMESTAMPTZ)"
-        if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-            return f"timezone({literal(self._known_zone())}, CAST({column} AS TIMESTAMP))"
+        if self.is_local:
+            return f"timezone({literal(self.known_zone())}, CAST({column} AS TIMESTAMP))"
         if pa.types.is_integer(kind):
             factor = next((factor for bound, _, factor in _UNITS if (most or 0) < bound), None)
             micros = f"CAST({column} AS BIGINT) // 1000" if factor is None else f"CAST({column} AS BIGINT) * {factor}"

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from quacklake.errors import CorruptFileError
+from quacklake.format.names import quote
 from quacklake.pond import backend
 from quacklake.pond.fs import FS
-from quacklake.pond.nodes import EntryType
-from quacklake.pond.paths import DATA_SCHEMA
+from quacklake.pond.nodes import KEEPS_CONFLICTS, TIMESTAMP_COLUMN, EntryType
+from quacklake.pond.paths import DATA_SCHEMA, table_of
 from quacklake.pond.pond import Pond
 from quacklake.progress import Progress, silent
 
@@ -40,6 +41,7 @@ def verify(pond: Pond, *, deep: bool = False, progress: Progress = silent) -> Ve
         *(Problem("lake", f"{each.code}: {each.what}") for each in pond.lake.verify(deep).errors),
         *_tree(fs),
         *_small(fs),
+        *(_double_readings(fs) if deep else ()),
     ]
     found = list(_large(fs, progress))
     problems += [problem for _, problem in found if problem is not None]
@@ -72,6 +74,28 @@ def _small(fs: FS) -> Iterator[Problem]:
     for node in backend.contents(fs.backend.lake):
         if node.content is not None and hashlib.sha256(node.content).hexdigest() != node.sha256:
             yield Problem(fs.tree.path(node.node_id), "its content has changed")
+
+
+def _double_readings(fs: FS) -> Iterator[Problem]:
+    """Yield the series that have two readings of one time, and were not told to keep them.
+
+    Columns of text tell readings of one time apart, as the name of a sensor does.
+    """
+    tables = set(fs.backend.lake.tables(DATA_SCHEMA))
+    for node in fs.tree:
+        if node.file_type is not EntryType.SERIES or node.attribute(KEEPS_CONFLICTS):
+            continue
+        path = fs.tree.path(node.node_id)
+        if f"{DATA_SCHEMA}.{path}" in tables:
+            table, time = fs.backend.lake.table(table_of(path)), str(node.attribute(TIMESTAMP_COLUMN))
+            texts = [column.name for column in table.info.schema.columns if column.type == "varchar"]
+            keys = ", ".join(map(quote, [time, *texts]))
+            found = fs.backend.lake.sql(
+                f"SELECT min(t)::VARCHAR, count(*) FROM (SELECT {quote(time)} AS t FROM {table_of(path)}"
+                f" GROUP BY {keys} HAVING count(*) > 1)"
+            ).fetchall()
+            if found[0][1]:
+                yield Problem(path, f"it has two readings at {found[0][0]}, and at {found[0][1]} times in all")
 
 
 def _large(fs: FS, progress: Progress) -> Iterator[tuple[int, Problem | None]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -144,6 +145,37 @@ def test_a_name_that_leads_elsewhere_is_not_followed(laketech: LakeTechSimulator
     options = {"url": f"{laketech.url}/inbox", "timezone": NEW_YORK, "path": "/escape", "groups": groups}
     assert "slash" in errors(collect("laketech", options))["../../etc/passwd"]
     assert not any("passwd" in each for each in laketech.requests)
+
+
+@pytest.mark.parametrize(
+    ("day", "count"), [("2024-11-03", 100), ("2024-03-10", 92), ("2024-11-04", 96)], ids=["back", "forward", "plain"]
+)
+def test_a_day_on_which_clocks_change_has_all_its_readings(
+    shared: Pond, laketech: LakeTechSimulator, collect: Collect, day: str, count: int
+) -> None:
+    laketech.change(first_day=day, interval=900)
+    report = collect("laketech", {"url": f"{laketech.url}/inbox", "timezone": NEW_YORK, "path": f"/clocks/{day}"})
+    assert report.failures == ()
+    for name in ("surface", "report"):
+        found = rows(shared, f"/clocks/{day}/{name}.series").column("timestamp").to_pylist()
+        assert len(found) == count
+        assert {b - a for a, b in pairwise(found)} == {dt.timedelta(minutes=15)}
+
+
+def test_a_time_that_may_be_two_needs_a_rule_and_leaves_the_other_files(
+    shared: Pond, collect: Collect, tmp_path: Path
+) -> None:
+    for name, time in (("a-surface.csv", "2024-11-03 01:30:00"), ("b-surface.csv", "2024-11-04 01:30:00")):
+        (tmp_path / "in").mkdir(exist_ok=True)
+        text = f"Timestamp,Series Name,Location,Parameter,Value,Offset\n{time},Surface pH,Dock,pH,7,0\n"
+        (tmp_path / "in" / name).write_text(text)
+    options = {"folder": str(tmp_path / "in"), "timezone": NEW_YORK, "path": "/twice", "settle": "0s"}
+    report = collect("laketech", options)
+    assert list(errors(report)) == ["a-surface.csv"] and "comes twice" in errors(report)["a-surface.csv"]
+    assert report.rows == 1
+    assert collect("laketech", {**options, "ambiguous": "later"}).rows == 1
+    first = rows(shared, "/twice/surface.series").column("timestamp").to_pylist()[0]
+    assert first == dt.datetime(2024, 11, 3, 6, 30, tzinfo=dt.UTC)
 
 
 @pytest.mark.daily(0.35)

@@ -35,6 +35,14 @@ def copy(
     timezone: Annotated[
         str | None, option("--timezone", "The zone of times that are written without one.", "ZONE")
     ] = None,
+    ambiguous: Annotated[
+        Literal["refuse", "earlier", "later"],
+        option("--ambiguous", "Which of two a local time is that comes twice, when clocks go back."),
+    ] = "refuse",
+    nonexistent: Annotated[
+        Literal["refuse", "shift"],
+        option("--nonexistent", "What a local time is that never comes, when clocks go forward."),
+    ] = "refuse",
     allow_future: Annotated[bool, option("--allow-future", "Accept times that are more than a day ahead.")] = False,
     keep_conflicts: Annotated[
         bool, option("--keep-conflicts", "Store two different readings of one time, instead of refusing them.")
@@ -63,7 +71,7 @@ def copy(
         _copy_out(context, sources, destination, force=force)
         return
     csv, _ = csv_options(more)
-    given = (timestamp_column, timezone, allow_future, keep_conflicts, csv)
+    given = (timestamp_column, timezone, allow_future, keep_conflicts, csv, (ambiguous, nonexistent))
     _copy_in(context, sources, destination, format, given, replace=replace)
 
 
@@ -100,12 +108,19 @@ def _copy_in(
 
 
 def _options(
-    pond: Pond, column: str | None, timezone: str | None, allow_future: bool, keep_conflicts: bool, csv: CsvOptions
+    pond: Pond,
+    column: str | None,
+    timezone: str | None,
+    allow_future: bool,
+    keep_conflicts: bool,
+    csv: CsvOptions,
+    local: tuple[str, str],
 ) -> ImportOptions:
     from quacklake.pond import ImportOptions
+    from quacklake.pond.local_times import LocalRule
 
     zone = timezone or pond.control.settings().get("timezone")
-    return ImportOptions(column, zone, allow_future, keep_conflicts, csv)
+    return ImportOptions(column, zone, allow_future, keep_conflicts, csv, LocalRule(*local))
 
 
 def _sentence(done: Imported) -> str:

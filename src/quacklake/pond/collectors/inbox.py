@@ -15,6 +15,7 @@ from quacklake.pond.collectors.files import Repeated, find_files, hash_of
 from quacklake.pond.factories.registry import register
 from quacklake.pond.fs import FS
 from quacklake.pond.inputs import HostPath, ImportOptions, rows_of
+from quacklake.pond.local_times import LocalRule, local_rule_of
 from quacklake.pond.nodes import SOURCE_SHA256
 from quacklake.pond.paths import check_name, parts
 from quacklake.pond.series import Imported, Origin, append_series
@@ -36,6 +37,7 @@ class InboxOptions:
     max_files: int
     allow_future: bool
     keep_conflicts: bool
+    local: LocalRule
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> InboxOptions:
@@ -51,6 +53,7 @@ class InboxOptions:
             max_files=options.number("max_files", 10_000),
             allow_future=options.boolean("allow_future"),
             keep_conflicts=options.boolean("keep_conflicts"),
+            local=local_rule_of(options),
         )
         options.finish()
         if made.timezone is not None:
@@ -85,7 +88,7 @@ class Inbox(Runnable):
         folder = Path(resolved(options.folder, "inbox.folder"))
         zone = options.timezone or run.pond.control.settings().get("timezone")
         given = ImportOptions(
-            options.timestamp_column, zone, options.allow_future, keep_conflicts=options.keep_conflicts
+            options.timestamp_column, zone, options.allow_future, options.keep_conflicts, local=options.local
         )
         fs, pond = run.pond.fs(), run.pond.lake.data_path
         items, known = list[Item](), dict[tuple[str, str], bool]()

@@ -35,6 +35,7 @@ from quacklake.pond.collectors.http import HttpClient, HttpLimits
 from quacklake.pond.collectors.wide import ON_CONFLICT, REFUSE
 from quacklake.pond.excel_html import looks_like_report, to_csv
 from quacklake.pond.host_files import head_of
+from quacklake.pond.local_times import LocalRule, instants, local_rule_of
 from quacklake.pond.paths import check_name, parts
 from quacklake.pond.times import TimeColumn, check_zone, is_zoned, require_column
 
@@ -53,6 +54,7 @@ COLUMNS = {
 }
 """The column of each series name in long files."""
 GROUPS = {"surface": "*surface*", "bottom": "*bottom*", "vulink": "*vulink*", "report": "*.xls*"}
+_SERIES_NAME = "Series Name"
 _LONG = ("Series Name", "Value", "Offset")
 _UNIT = re.compile(r"(?P<name>.*\S)\s*\((?P<unit>[^()]+)\)\s*")
 _FILES = ("*.csv", "*.xls", "*.xlsx", "*.htm", "*.html")
@@ -73,6 +75,7 @@ class LakeTechOptions:
     max_files: int
     on_conflict: str
     allow_future: bool
+    local: LocalRule
     http: HttpLimits
 
     @classmethod
@@ -90,6 +93,7 @@ class LakeTechOptions:
             max_files=options.number("max_files", 10_000),
             on_conflict=options.choice("on_conflict", ON_CONFLICT, REFUSE),
             allow_future=options.boolean("allow_future"),
+            local=local_rule_of(options),
             http=HttpLimits.of("laketech.http", options.mapping("http")),
         )
         options.finish()
@@ -164,7 +168,7 @@ def long_readings(
     time = require_column(rows.schema.names, None, name)
     connection.register("arrived", rows)
     connection.execute("CREATE OR REPLACE TEMP TABLE lines AS FROM arrived")
-    moment = _moment(connection, time, name, zone)
+    moment = _moment(connection, time, name, zone, options.local)
     is_long = all(each in rows.schema.names for each in _LONG)
     query = _long(connection, time, name, options) if is_long else _report(connection, rows.schema, time, name)
     query = f"SELECT name, epoch_us({moment}) AS micros, value FROM ({query})"
@@ -191,7 +195,7 @@ def _texts(path: Path, name: str) -> pa.Table:
             raise InputError(f"cannot read {name}: {str(error).splitlines()[0][:160]}") from None
 
 
-def _moment(connection: duckdb.DuckDBPyConnection, time: str, name: str, zone: str | None) -> str:
+def _moment(connection: duckdb.DuckDBPyConnection, time: str, name: str, zone: str | None, rule: LocalRule) -> str:
     """Return SQL for the instants of a column of texts. Raises for the first that is not a time."""
     column = quote(time)
     wrong = first_row(
@@ -205,7 +209,20 @@ def _moment(connection: duckdb.DuckDBPyConnection, time: str, name: str, zone: s
     if len(zones) > 1:
         raise SchemaMismatchError(f"only some of the times in {time!r} of {name} have a time zone")
     known = None if zone is None else check_zone(zone)
-    return TimeColumn(time, pa.string(), known).text_expression(zoned=zones == [(True,)])
+    kind = TimeColumn(time, pa.string(), known)
+    if zones != [(False,)]:
+        return kind.text_expression(zoned=True)
+    described = connection.execute("DESCRIBE lines").fetchall()
+    keys = [quote(_SERIES_NAME)] if any(row[0] == _SERIES_NAME for row in described) else []
+    moments, _ = instants(
+        connection, "lines", column, kind.known_zone(), rule, lambda row: f"row {row} of {name}", keys
+    )
+    # written with a zone here, where the order of the rows is known
+    connection.execute(
+        f"CREATE OR REPLACE TEMP TABLE lines AS SELECT * REPLACE (CAST({moments} AS VARCHAR) AS {column})"
+        " FROM lines ORDER BY rowid"
+    )
+    return kind.text_expression(zoned=True)
 
 
 def _long(connection: duckdb.DuckDBPyConnection, time: str, name: str, options: LakeTechOptions) -> str:

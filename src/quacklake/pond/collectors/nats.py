@@ -15,6 +15,7 @@ from quacklake.pond.collectors.base import Item, Report, Run, Runnable, commit, 
 from quacklake.pond.factories.registry import register
 from quacklake.pond.fs import FS
 from quacklake.pond.inputs import ImportOptions
+from quacklake.pond.local_times import local_rule_of
 from quacklake.pond.paths import parts
 from quacklake.pond.series import Imported, Origin, append_series
 from quacklake.pond.times import check_zone
@@ -43,6 +44,7 @@ class NatsOptions:
                 None if zone is None else check_zone(zone),
                 options.boolean("allow_future"),
                 options.boolean("keep_conflicts"),
+                local=local_rule_of(options),
             ),
         )
         options.finish()

@@ -97,13 +97,16 @@ def files_of(settings: LakeTechSettings) -> dict[str, bytes]:
 
 
 def _moments(settings: LakeTechSettings, date: dt.date) -> Iterator[dt.datetime]:
-    """Yield the times of a day as a clock on the wall shows them. An hour that the clock repeats is told once."""
+    """Yield the times of a day as a clock on the wall shows them: an hour that it repeats comes twice."""
     zone = ZoneInfo(settings.timezone)
+    shown: dict[dt.datetime, dt.datetime] = {}
     for second in range(0, 86_400, settings.interval):
         moment = dt.datetime.combine(date, dt.time()) + dt.timedelta(seconds=second)
-        aware = moment.replace(tzinfo=zone)
-        if aware.astimezone(dt.UTC).astimezone(zone).replace(tzinfo=None) == moment:
-            yield moment
+        for fold in (0, 1):
+            instant = moment.replace(tzinfo=zone, fold=fold).astimezone(dt.UTC)
+            if instant.astimezone(zone).replace(tzinfo=None) == moment:
+                shown[instant] = moment
+    yield from (shown[instant] for instant in sorted(shown))
 
 
 def _value(settings: LakeTechSettings, name: str, moment: dt.datetime) -> float:
