@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,8 @@ from quacklake.errors import AlreadyExistsError, InputError, NotFoundError, Unau
 from tests.seeds import chance
 
 pytest.importorskip("argon2")
+
+from argon2 import PasswordHasher
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +56,23 @@ def test_a_user_is_created_together_with_a_token_or_not_at_all(lake: Lake) -> No
     lake.access.drop_user("eve")
     with pytest.raises(UnauthenticatedError):
         Tokens(lake._context.catalog).verify(token)
+
+
+@pytest.mark.parametrize("form", ["costly", "wide", "no hash", "☃", ""])
+def test_a_hash_that_somebody_else_wrote_costs_no_more_than_ours(tmp_path: Path, form: str) -> None:
+    with quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=tmp_path / "data") as lake:
+        lake.access.create_user("ann")
+        token = lake.access.tokens.create("ann")
+        secret = token.split("_", 2)[2]
+        hashed = {
+            # it fits the token, and would be good if its cost were
+            "costly": PasswordHasher(time_cost=1, memory_cost=131_072, parallelism=1).hash(secret),
+            "wide": PasswordHasher(time_cost=1, memory_cost=64, parallelism=1, hash_len=1024).hash(secret),
+        }.get(form, form)
+        with closing(sqlite3.connect(tmp_path / "lake.db")) as database, database:
+            database.execute("UPDATE quacklake_tokens SET hash = ?", [hashed])
+        with pytest.raises(UnauthenticatedError):
+            Tokens(lake._context.catalog).verify(token)
 
 
 def test_wrong_tokens_are_refused_without_a_reason(lake: Lake) -> None:

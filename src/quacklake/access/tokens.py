@@ -69,6 +69,10 @@ class _Known:
     until: float
 
 
+_MOST_COST = (65_536, 8, 8, 64, 64)
+"""The most memory in KiB, passes, threads and bytes of a hash that is looked at."""
+
+
 def _hasher() -> PasswordHasher:
     try:
         from argon2 import PasswordHasher
@@ -212,9 +216,16 @@ def _left(expires_ms: int | None, now_ms: int) -> float:
 
 
 def _matches(hashed: str, secret: str) -> bool:
-    from argon2.exceptions import InvalidHashError, VerificationError
+    """Return whether a hash is of a secret; none that costs far more than ours, for whoever writes it says its cost."""
+    hasher = _hasher()
+    from argon2 import extract_parameters
+    from argon2.exceptions import VerificationError
 
     try:
-        return _hasher().verify(hashed, secret)
-    except (VerificationError, InvalidHashError):
+        cost = extract_parameters(hashed)
+        given = (cost.memory_cost, cost.time_cost, cost.parallelism, cost.hash_len, cost.salt_len)
+        if any(mine > most for mine, most in zip(given, _MOST_COST, strict=True)):
+            return False
+        return hasher.verify(hashed, secret)
+    except (VerificationError, ValueError):
         return False
