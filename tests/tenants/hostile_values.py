@@ -30,6 +30,7 @@ import quacklake
 from quacklake import Lake
 from quacklake.catalog.shared_tables import SharedTables
 from quacklake.errors import QuacklakeError
+from quacklake.format.options import OPTIONS, READ_ONLY_KEYS
 from quacklake.pipelines.definitions import Definitions
 from quacklake.service import runners
 from services import PostgresServer
@@ -263,10 +264,13 @@ INSTANTS = (
     *(None, "infinity", "-infinity", "0001-01-01 00:00:00+00", "9999-12-31 23:59:59.999999+00"),
     *("294276-12-31 00:00:00+00", "1970-01-01 00:00:00+00", "4713-01-01 00:00:00+00 BC", "2262-04-12 00:00:00+00"),
 )
+#: Values of no type that SQLite stores in a column of any other.
 LOOSE = ("", "x", "-1", "99999999999999999999", "2024-13-45 99:99:99")
-"""What SQLite takes for a value of any type."""
 _LEAVES = (None, -1, 2**63, [], {}, "", "x" * 10_000, "{root}/onyx/main/t/{file}", "{outside}/secret.parquet")
 _LEAVES += ("SELECT * FROM read_parquet('{root}/onyx/main/t/{file}')", "'; --", 1.5, True)
+
+
+_SETTINGS = ("-1", "0", "99999999999999999999", "x", "", "{outside}", "1e999", "-5 days", "100000 years", "true", "0.1")
 
 
 @dataclass(frozen=True)
@@ -290,6 +294,8 @@ def values_of(table: str, column: str, loose: bool) -> tuple[Any, ...]:
     found: tuple[Any, ...] = values.get(kind, NUMBERS if kind == "BigInteger" else TEXTS)
     if loose and found is not TEXTS:
         found += LOOSE
+    if (table, column) == ("ducklake_metadata", "value"):
+        found += tuple(("option", key, text) for key in sorted({*OPTIONS, *READ_ONLY_KEYS}) for text in _SETTINGS)
     if WRITABLE[table][column] == "json":
         found += tuple(("leaf", leaf) for leaf in _LEAVES)
     return found
@@ -502,25 +508,26 @@ class Scene:
         mine = "" if self.schema else "catalog_id = 0"
         name = f'{self.schema}"{case.table}"'
         key = f'"{case.column}"'
+        if isinstance(case.value, tuple) and case.value[0] == "option":
+            owner, of = ("", "") if self.schema else ("catalog_id, ", f"{AMBER}, ")
+            words = {"key": case.value[1], "value": self._filled(case.value[2])}
+            self.run(f"DELETE FROM {name} WHERE key = :key AND scope IS NULL{f' AND {mine}' if mine else ''}", words)
+            return bool(self.run(f"INSERT INTO {name} ({owner}key, value) VALUES ({of}:key, :value)", words))
         value = self._value(case, name, mine)
         where = f" WHERE {mine}" if mine else ""
         row = "ctid" if self.url.startswith("postgresql") else "rowid"
         one = f"(SELECT {row} FROM {name}{where} ORDER BY {row} LIMIT 1)"
-        if case.way == "copy":
-            others = [
-                f'"{column}"'
-                for column in map(str, SharedTables.of(None).definitions[case.table].columns.keys())
-                if column != case.column
-            ]
-            if self.schema:
-                others.remove('"catalog_id"')
-            list_ = ", ".join(others)
-            statement = f"INSERT INTO {name} ({list_}, {key}) SELECT {list_}, {self._cast(case)} FROM {name}"
-            ways = [f"{statement} WHERE {row} = {one}"]
-        else:
-            update = f"UPDATE {name} SET {key} = {self._cast(case)}"
-            ways = [f"{update}{where}", f"{update} WHERE {row} = {one}"]
-            ways = ways if case.way == "all" else ways[1:]
+        columns = SharedTables.of(None).definitions[case.table].columns.keys()
+        others = [f'"{column}"' for column in columns if column != case.column]
+        if self.schema:
+            others.remove('"catalog_id"')
+        list_ = ", ".join(others)
+        copied = (
+            f"INSERT INTO {name} ({list_}, {key}) SELECT {list_}, {self._cast(case)} FROM {name} WHERE {row} = {one}"
+        )
+        update = f"UPDATE {name} SET {key} = {self._cast(case)}"
+        first = {"all": [f"{update}{where}"], "copy": [copied], "one": []}
+        ways = [*first[case.way], f"{update} WHERE {row} = {one}"]
         for statement in ways:
             try:
                 if self.run(statement, {"value": value}):

@@ -1,4 +1,4 @@
-"""What the owner of a shared lake does with the values that a tenant writes into its metadata: nothing outside of it."""
+"""Let the owner of a shared lake do everything with what a tenant writes into its metadata: nobody else notices."""
 
 from __future__ import annotations
 
