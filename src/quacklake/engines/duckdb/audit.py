@@ -49,11 +49,11 @@ class DuckDBAudit:
                     measures[column.id] = ColumnMeasure(bool(outside), int(nulls), bool(nan))
             yield FileMeasure(file_id, int(row[1]), row[2], row[3], row[4], measures)
 
-    def repeated_row_id(self, plan: ScanPlan, first: int, last: int) -> int | None:
-        """Return a row id from ``first`` until before ``last`` that two rows of a plan have, or None."""
+    def repeated_row_id(self, plan: ScanPlan, part: int, parts: int) -> int | None:
+        """Return a row id that two rows of a plan have, or None, among one part of the ids."""
         with self._engine.connection() as connection, reading():
             query = self._engine.bind(connection, plan, rows=True)
-            rows = f"SELECT _ql_row_id AS id FROM ({query}) WHERE _ql_row_id >= {first:d} AND _ql_row_id < {last:d}"
+            rows = f"SELECT _ql_row_id AS id FROM ({query}) WHERE hash(_ql_row_id) % {parts:d} = {part:d}"
             row = first_row(connection, f"SELECT id FROM ({rows}) GROUP BY id HAVING count(*) > 1 LIMIT 1")
         return None if row is None else int(row[0])
 

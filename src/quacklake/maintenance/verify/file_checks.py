@@ -340,9 +340,10 @@ class DeepChecks(FileChecks):
                 if wrong:
                     fix = Fix("drop_table_bounds", (info.id, column_id))
                     self._collector.take([finding("V086", f"column {column_id}", table=info.qualified_name, fix=fix)])
-            end = 0 if measure.last_row_id is None else measure.last_row_id + 1
-            for first in range(0, end, _ROW_IDS):
-                twice = self._engine.repeated_row_id(plan, first, first + _ROW_IDS)
+            # as many parts as there are rows for, however large their ids are
+            parts = -(-measure.rows // _ROW_IDS)
+            for part in range(parts):
+                twice = self._engine.repeated_row_id(plan, part, parts)
                 if twice is not None:
                     self._collector.take([finding("V085", f"row id {twice}", table=info.qualified_name)])
 
