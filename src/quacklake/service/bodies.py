@@ -19,7 +19,7 @@ from quacklake.errors import InputError, QuacklakeError, ResultTooLargeError, Un
 from quacklake.format.schema import TableSchema
 from quacklake.operations.input_files import open_files
 from quacklake.service.encoding import ARROW, CSV, JSON, NDJSON, PARQUET
-from quacklake.service.expansion import check_ipc, check_parquet, too_large, unpacked_size
+from quacklake.service.expansion import check_ipc, check_parquet, plain_batch, plain_schema, too_large, unpacked_size
 from quacklake.service.settings import ServiceSettings
 
 __all__ = ["BODY_FORMATS", "PlainRows", "body_format", "joined", "plain_rows", "rows_of", "unpacked"]
@@ -101,7 +101,7 @@ def _limited(batches: Iterable[pa.RecordBatch], settings: ServiceSettings) -> pa
         size += sum(map(unpacked_size, batch.columns))
         if size > settings.max_unpacked:
             raise too_large()
-        held.append(batch)
+        held.append(plain_batch(batch, plain_schema(batch.schema)))
     if not held:
         raise InputError("the body has no schema")
     return pa.Table.from_batches(held)

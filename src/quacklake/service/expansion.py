@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import duckdb
@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quacklake import duckdb_versions
-from quacklake.errors import InputError, ResultTooLargeError
+from quacklake.errors import InputError, ResultTooLargeError, UnsupportedFeatureError
 
-__all__ = ["check_ipc", "check_parquet", "too_large", "unpacked_size"]
+__all__ = ["check_ipc", "check_parquet", "plain_batch", "plain_schema", "too_large", "unpacked_size"]
 
 _DICTIONARY, _RECORD_BATCH = 2, 3
 _NOT_COMPRESSED = -1
@@ -157,10 +157,7 @@ def _lengths(values: pa.Array) -> pa.Array | None:
         numbers = pa.Array.from_buffers(pa.int32(), (values.offset + len(values)) * _VIEW, [None, buffer])
         views = pa.FixedSizeListArray.from_arrays(numbers, _VIEW).slice(values.offset)
         return pc.cast(pc.list_element(views, 0), pa.int64())
-    is_text = any(is_kind(kind) for is_kind in (
-        types.is_string, types.is_binary, types.is_large_string, types.is_large_binary
-    ))  # fmt: skip
-    return pc.cast(pc.binary_length(values), pa.int64()) if is_text else None
+    return pc.cast(pc.binary_length(values), pa.int64()) if _is_text(kind) else None
 
 
 def _largest(values: pa.Array) -> int:
@@ -172,6 +169,120 @@ def _largest(values: pa.Array) -> int:
         return int(pc.max(lengths).as_py() or 0) + _OFFSET
     fixed = getattr(values.type, "bit_width", None) if pa.types.is_primitive(values.type) else None
     return unpacked_size(values) + _NULL if fixed is None else fixed // 8 + 1
+
+
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the columns of rows once ``plain_batch`` has unpacked what is not for DuckDB."""
+    return pa.schema([field.with_type(_plain_type(field.type)) for field in schema], schema.metadata)
+
+
+def plain_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return rows in the columns of ``plain_schema``.
+
+    DuckDB ends the process for some nested arrays whose values are shared, such as a list of a dictionary. So only
+    columns of simple values are left as they came. Raises ``UnsupportedFeatureError`` for what Arrow does not unpack.
+    """
+    if batch.schema.equals(schema):
+        return batch
+    try:
+        arrays = [_plain(column, field.type) for column, field in zip(batch.columns, schema, strict=True)]
+    except pa.ArrowNotImplementedError as error:
+        raise UnsupportedFeatureError(f"a column cannot be unpacked: {str(error).splitlines()[0]}") from None
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _plain_type(kind: pa.DataType, *, nested: bool = False) -> pa.DataType:
+    types = pa.types
+    if isinstance(kind, pa.BaseExtensionType):
+        storage = _plain_type(kind.storage_type, nested=nested)
+        return kind if storage == kind.storage_type else storage
+    if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
+        return kind if not nested and _is_simple(kind.value_type) else _plain_type(kind.value_type, nested=True)
+    if types.is_string_view(kind):
+        return pa.large_string() if nested else kind
+    if types.is_binary_view(kind):
+        return pa.large_binary() if nested else kind
+    if types.is_union(kind):
+        raise UnsupportedFeatureError("columns of unions are not taken", hint="send a struct")
+    if types.is_struct(kind):
+        return pa.struct([field.with_type(_plain_type(field.type, nested=True)) for field in kind])
+    if types.is_map(kind):
+        return pa.map_(_plain_type(kind.key_type, nested=True), _plain_type(kind.item_type, nested=True))
+    if types.is_fixed_size_list(kind):
+        return pa.list_(_plain_type(kind.value_type, nested=True), kind.list_size)
+    for is_kind, make in _LISTS:
+        if is_kind(kind):
+            return make(kind.value_field.with_type(_plain_type(kind.value_type, nested=True)))
+    return kind
+
+
+_LISTS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Field], pa.DataType]], ...] = (
+    (pa.types.is_list, pa.list_),
+    (pa.types.is_large_list, pa.large_list),
+    (pa.types.is_list_view, pa.list_),
+    (pa.types.is_large_list_view, pa.large_list),
+)
+
+
+def _is_simple(kind: pa.DataType) -> bool:
+    types = pa.types
+    is_number = types.is_integer(kind) or types.is_float32(kind) or types.is_float64(kind)
+    return is_number or _is_text(kind)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    types = pa.types
+    return types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind) or types.is_large_binary(kind)
+
+
+def _plain(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return an array as one of its plain type."""
+    types = pa.types
+    if array.type == kind:
+        return array
+    if isinstance(array, pa.ExtensionArray):
+        return _plain(array.storage, kind)
+    if types.is_dictionary(array.type):
+        return _plain(array.dictionary, kind).take(array.indices)
+    if types.is_run_end_encoded(array.type):
+        numbers = pa.array(range(len(array.values)), pa.int64())
+        runs = pa.RunEndEncodedArray.from_arrays(array.run_ends, numbers).slice(array.offset, len(array))
+        return _plain(array.values, kind).take(pc.run_end_decode(runs))
+    empty = array.is_null()
+    if types.is_struct(kind):
+        parts = [_plain(array.field(index), kind.field(index).type) for index in range(kind.num_fields)]
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=empty)
+    if types.is_map(kind):
+        keys, items = _plain(array.keys, kind.key_type), _plain(array.items, kind.item_type)
+        return pa.MapArray.from_arrays(array.offsets, keys, items, type=kind, mask=empty)
+    if types.is_fixed_size_list(kind):
+        return pa.FixedSizeListArray.from_arrays(_plain(array.values, kind.value_type), type=kind, mask=empty)
+    if types.is_list(kind) or types.is_large_list(kind):
+        values = _plain(array.values, kind.value_type)
+        if types.is_list_view(array.type) or types.is_large_list_view(array.type):
+            return _listed(array, values, kind)
+        make = pa.ListArray if types.is_list(kind) else pa.LargeListArray
+        return make.from_arrays(array.offsets, values, type=kind, mask=empty)
+    return array.cast(kind)
+
+
+def _listed(array: pa.Array, values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return views of lists, which may show a value often and in any order, as lists."""
+    empty = array.is_null()
+    sizes = pc.if_else(empty, 0, pc.cast(array.sizes, pa.int64()))
+    ends = pc.cumulative_sum(sizes)
+    starts = pc.subtract(ends, sizes)
+    # the first value of a list is at its offset, and each further one behind that
+    shifts = pc.subtract(pc.cast(array.offsets, pa.int64()), starts)
+    rows = pa.LargeListArray.from_arrays(_bounds(ends), pa.nulls(int(pc.sum(sizes).as_py() or 0)))
+    indices = pc.add(shifts.take(pc.list_parent_indices(rows)), pa.array(range(len(rows.values)), pa.int64()))
+    make = pa.ListArray if pa.types.is_list(kind) else pa.LargeListArray
+    bounds = _bounds(ends).cast(pa.int32() if pa.types.is_list(kind) else pa.int64())
+    return make.from_arrays(bounds, values.take(indices), type=kind, mask=empty)
+
+
+def _bounds(ends: pa.Array) -> pa.Array:
+    return pa.concat_arrays([pa.array([0], pa.int64()), ends])
 
 
 # -- Parquet -----------------------------------------------------------------------------------------------------------

@@ -278,5 +278,4 @@ def test_another_lake_is_not_found(served: Served) -> None:
         served.read(command("SELECT 1"), database="other")
     assert served.read(command("SELECT 1 AS i"), database="lake").to_pylist() == [{"i": 1}]
     info = served.info(command("SELECT 1 AS i"), ADMIN)
-    with pytest.raises(pa.ArrowInvalid, match="another lake"):
-        served.parts(info, ADMIN, database="lake")
+    assert [part.to_pylist() for part in served.parts(info, ADMIN, database="lake")] == [[{"i": 1}]]

@@ -25,7 +25,7 @@ from quacklake.operations.handles import TransactionHandle
 from quacklake.operations.reference import TableRef
 from quacklake.service.appends import Append, GroupCommits
 from quacklake.service.digests import RowsDigest
-from quacklake.service.expansion import too_large, unpacked_size
+from quacklake.service.expansion import plain_batch, plain_schema, too_large, unpacked_size
 from quacklake.service.flight.callers import Caller
 from quacklake.service.flight.scans import table_name
 from quacklake.service.flight.settings import FlightSettings
@@ -120,7 +120,7 @@ class Upload:
         self._most = settings.size("max_put_bytes")
         self._most_at_once = settings.size("max_unpacked")
         self._most_body = settings.most_body
-        self.schema: pa.Schema = reader.schema
+        self.schema: pa.Schema = plain_schema(reader.schema)
         self.rows_read = 0
         self.digest, self.keyed = RowsDigest(), False
         self._few = settings.size("group_bytes")
@@ -159,7 +159,7 @@ class Upload:
                 self.rows_read += batch.num_rows
                 if self.keyed:
                     self.digest.add(batch)
-                yield _aligned(batch)
+                yield plain_batch(_aligned(batch), self.schema)
             found = self._next()
 
     def rows(self) -> pa.RecordBatchReader:

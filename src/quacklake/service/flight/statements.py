@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from quacklake.errors import InputError, UnsupportedFeatureError
-from quacklake.service.expansion import unpacked_size
+from quacklake.service.expansion import plain_batch, plain_schema, unpacked_size
 from quacklake.service.flight.appends import read_chunk
 from quacklake.service.flight.callers import Caller
 from quacklake.service.flight.queries import Answer, Parameters, Queries, Statement, parameters_of, run_one, snapshot_of
@@ -102,6 +102,7 @@ class Statements:
         """Return parameters as an Arrow IPC stream; None where no column came."""
         most, size, count = self._settings.size("max_message"), 0, 0
         batches: list[pa.RecordBatch] = []
+        schema = plain_schema(reader.schema)
         while True:
             try:
                 batch = read_chunk(reader).data
@@ -116,11 +117,11 @@ class Statements:
                     f"the parameters have more than {self._settings.max_parameter_rows} rows or {most} bytes",
                     hint="ingest many rows in bulk",
                 )
-            batches.append(batch)
-        if not reader.schema.names:
+            batches.append(plain_batch(batch, schema))
+        if not schema.names:
             return None
         sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, reader.schema) as writer:
+        with pa.ipc.new_stream(sink, schema) as writer:
             for batch in batches:
                 writer.write_batch(batch)
         return bytes(sink.getvalue())

@@ -137,7 +137,11 @@ class _Catalog:
     # -- answers -----------------------------------------------------------------------------------------------------
 
     def _config(self, token: str | None, warehouse: str | None) -> Response:
-        self._gate.enter(token, warehouse or None)
+        try:
+            self._gate.enter(token, warehouse or None)
+        except NotFoundError:
+            if warehouse not in _RESERVED:
+                raise
         if warehouse in _RESERVED:
             raise InputError(f"a lake called {warehouse!r} cannot be reached by its name in an Iceberg catalog")
         overrides = {"prefix": quote(warehouse, safe="")} if warehouse else {}
