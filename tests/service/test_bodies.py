@@ -8,18 +8,21 @@ import json
 import random
 import re
 import struct
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from quacklake.errors import InputError, ResultTooLargeError
+from quacklake.errors import InputError, ResultTooLargeError, UnsupportedFeatureError
 from quacklake.service.bodies import rows_of
 from quacklake.service.encoding import ARROW, CSV, JSON, NDJSON, PARQUET
-from quacklake.service.expansion import unpacked_size
+from quacklake.service.expansion import plain_batch, plain_schema, unpacked_size
 from quacklake.service.settings import ServiceSettings
 from tests import seeds
 from tests.service.serving import Served, is_problem, sample_lake, served
@@ -218,6 +221,60 @@ def test_no_array_takes_more_than_is_said_of_it() -> None:
             assert size >= least, (array.type, len(part), size, least)
     wanted = {"dictionary", "run_end_encoded", "string_view", "list_view", "struct", "extension", "dense_union", "null"}
     assert wanted <= set(names), wanted - set(names)
+
+
+def test_what_is_shared_in_nested_values_is_unpacked_without_a_change() -> None:
+    rng = seeds.chance("plain arrays")
+    unions = 0
+    for _ in range(10_000 if seeds.LONG else 300):
+        batch = pa.record_batch({"a": _packed(rng, rng.choice((1, 3, 40)))})
+        if "union" in str(batch.schema):
+            unions += 1
+            with pytest.raises(UnsupportedFeatureError):
+                plain_schema(batch.schema)
+            continue
+        plain = plain_batch(batch, plain_schema(batch.schema))
+        plain.validate(full=True)
+        assert plain.to_pylist() == batch.to_pylist(), batch.schema
+        kind = str(plain.schema.field("a").type)
+        assert not re.search(
+            r"<.*(dictionary|run_end|view)",
+            re.sub(r"^(dictionary<values=|run_end_encoded<run_ends: int32, )", "", kind),
+        ), kind
+    assert unions > 0
+
+
+_ENDING = """
+import sys
+from pathlib import Path
+import pyarrow as pa
+from pyarrow import flight
+from tests.service.flight.calls import Calls, ingestion
+from tests.service.flight.conftest import WRITER, options, serve
+home = Path(sys.argv[1])
+served = serve(home)
+with served.client() as client:
+    calls = Calls(client, options(WRITER))
+    for body in sorted(home.glob("*.body")):
+        rows = pa.ipc.open_stream(body.read_bytes()).read_all()
+        calls.put(ingestion(f"t{body.stem}", 1, 1), rows)
+        assert served.lake.table(f"t{body.stem}").count() == rows.num_rows
+assert served.service.shutdown()
+served.lake.close()
+"""
+
+
+def test_columns_that_end_duckdb_or_arrow_do_not_end_the_service(tmp_path: Path) -> None:
+    arrays = [
+        pa.FixedSizeListArray.from_arrays(pa.array([1, 2], pa.timestamp("ns")).dictionary_encode(), 2),
+        pa.DictionaryArray.from_arrays(pa.array([0]), pa.array([[1, 2]])),
+        pa.RunEndEncodedArray.from_arrays(pa.array([1], pa.int32()), pa.array([["a"]])),
+        pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), pa.array([True]).dictionary_encode()),
+    ]
+    for number, array in enumerate(arrays):
+        (tmp_path / f"{number}.body").write_bytes(ipc(pa.table({"name": array})))
+    done = subprocess.run([sys.executable, "-c", _ENDING, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 OFFSETS = struct.pack("<iii", 0, 4, 8)

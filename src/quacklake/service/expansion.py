@@ -194,7 +194,7 @@ def plain_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 def _plain_type(kind: pa.DataType, *, nested: bool = False) -> pa.DataType:
     types = pa.types
     if isinstance(kind, pa.BaseExtensionType):
-        storage = _plain_type(kind.storage_type, nested=nested)
+        storage = _plain_type(kind.storage_type, nested=True)
         return kind if storage == kind.storage_type else storage
     if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
         return kind if not nested and _is_simple(kind.value_type) else _plain_type(kind.value_type, nested=True)
