@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -252,3 +253,37 @@ def test_a_hostile_policy_is_refused(text: str, place: Place) -> None:
     ):
         with pytest.raises(InputError):
             make()
+
+
+def test_a_hostile_policy_in_the_metadata_shows_nothing(tmp_path: Path) -> None:
+    (tmp_path / "outside.txt").write_text(OUTSIDE)
+    outside = tmp_path / "outside.txt"
+    with quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=tmp_path / "data") as lake:
+        lake.sql("CREATE TABLE t AS SELECT 1 AS id, 'x' AS a")
+        lake.sql("CREATE TABLE vault AS SELECT 'CANARY' AS secret")
+        lake.access.create_user("ann")
+        lake.access.grant("SELECT", "ann", table="t")
+        lake.access.create_mask("t", "a", "upper(a)")
+    for text in (
+        f"(SELECT content FROM read_text('{outside}'))",
+        "(SELECT max(secret) FROM vault)",
+        f"a) AS VARCHAR)) AS v1, (SELECT content FROM read_text('{outside}')) AS v2 --",
+        f"\"(SELECT content FROM read_text('{outside}')), _ql_whole\".*",
+        "current_setting('allowed_directories')",
+        "getvariable('x')",
+        "secret",
+        "a FROM vault",
+        "a, a",
+        "*",
+        "",
+        "'",
+        "\0",
+    ):
+        with closing(sqlite3.connect(tmp_path / "lake.db")) as connection, connection:
+            connection.execute("UPDATE quacklake_policies SET expression = ?", (text,))
+        with quacklake.connect(f"sqlite:///{tmp_path}/lake.db") as lake:
+            for sql in ("FROM t", "SELECT a FROM t WHERE a <> ''", "SELECT count(*) FROM t"):
+                with pytest.raises(NotPermittedError) as failed:
+                    lake.as_principal("ann").sql(sql).fetchall()
+                assert CANARY not in str(failed.value)
+                assert text == "" or text not in str(failed.value)

@@ -90,18 +90,23 @@ def tried(sql: str, type_: str) -> str:
 
 
 def bound(expression: str, names: Mapping[str, str], principal: str, roles: frozenset[str]) -> str:
-    """Return an expression for a principal, in which columns have other names."""
+    """Return an expression for a principal, in which columns have other names. Raise ``InputError``."""
     return _bound(expression, tuple(sorted(names.items())), principal, roles)
 
 
 @lru_cache(maxsize=1024)
 def _bound(expression: str, names: tuple[tuple[str, str], ...], principal: str, roles: frozenset[str]) -> str:
     known = dict(names)
+    plain = plain_expression(expression, _OWN)  # it comes from the metadata
     with parser() as connection:
-        tree = _tree(connection, expression)
+        tree = _tree(connection, plain)
         for node in list(nodes(tree)):
+            _check(node, expression)
             if node.get("class") == "COLUMN_REF":
-                node["column_names"][0] = known[node["column_names"][0]]
+                column = node["column_names"][0]
+                if column not in known:
+                    raise InputError(f'the expression {expression!r} names "{column}", which is not among its columns')
+                node["column_names"][0] = known[column]
             name = fold(str(node.get("function_name", "")))
             if name in _OWN:
                 value = literal(principal)
@@ -117,7 +122,11 @@ def _bound(expression: str, names: tuple[tuple[str, str], ...], principal: str, 
 def columns_of(stored: str, schema: TableSchema, *, by_id: bool) -> dict[str, Column] | None:
     """Return the columns that a stored expression names, in a table as it is; None if one is missing."""
     found: dict[str, Column] = {}
-    for name, id_ in json.loads(stored).items():
+    try:
+        named = dict(json.loads(stored))
+    except (TypeError, ValueError):
+        return None
+    for name, id_ in named.items():
         column = next((c for c in schema.columns if c.id == id_), None) if by_id else schema.get(name)
         if column is None:
             return None

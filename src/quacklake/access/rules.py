@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from quacklake.access.expressions import bound, columns_of, tried
 from quacklake.catalog import Catalog, Reader, access_tables
 from quacklake.catalog.policy_names import PolicyNames, policy_names
-from quacklake.errors import NotPermittedError, PredicateError
+from quacklake.errors import InputError, NotPermittedError, PredicateError
 from quacklake.format.access import (
     ADMIN,
     AUDIT_SCHEMA,
@@ -180,7 +180,13 @@ class PrincipalRules:
                 hint="an administrator can drop the policy, and make another",
             )
         names = {name: column.name if named else value_name(column) for name, column in columns.items()}
-        return bound(policy.expression, names, self.principal, self.roles)
+        try:
+            return bound(policy.expression, names, self.principal, self.roles)
+        except InputError:  # fail closed, and show nothing of the policy
+            raise NotPermittedError(
+                f"{table.qualified_name} cannot be read: one of its policies is not valid",
+                hint="an administrator can drop the policy, and make another",
+            ) from None
 
     def _condition(self, table: TableInfo, filters: Sequence[PolicyRow]) -> str:
         parts = [f"coalesce({tried(self._sql(policy, table), 'BOOLEAN')}, false)" for policy in filters]

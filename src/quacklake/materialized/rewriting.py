@@ -65,7 +65,7 @@ def _expanded(item: Node, tables: Sequence[Node], columns: Mapping[tuple[str, st
                 "query_location": item["query_location"],
             }
             found.append({**column, "column_names": [name] if len(tables) == 1 else [alias, name]})
-    return found
+    return found or [item]  # DuckDB says that there is no such table
 
 
 def with_tables(query: Node, replaced: Callable[[Node], Node | None]) -> Node:

@@ -39,6 +39,7 @@ from quacklake.scan.feed import FeedPlan, plain_inserts
 from quacklake.sql import tree
 from quacklake.sql.binder import Binder, Bound
 from quacklake.sql.failures import translated
+from quacklake.sql.guard import StoredTextGuard
 from quacklake.sql.safety.checks import check
 from quacklake.sql.session import Session
 from quacklake.sql.sessions import session_of
@@ -463,6 +464,7 @@ def workspace(context: LakeContext, tx: Transaction, handle: Handle | None = Non
     """Open a workspace on a transaction, in which queries can be bound; with a handle, one that runs statements too."""
     opened = cursor_on(context, tx) if handle is None else closing(session_of(handle))
     with opened as session:
+        session.guard = StoredTextGuard()
         space = Workspace(context, tx, session)
         try:
             with space.translated():

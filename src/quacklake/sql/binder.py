@@ -169,9 +169,8 @@ class Binder:
         The only column of an expression gets no title.
         """
         connection = self.session.connection
+        render = tree.render_own if self.session.guard.trusted else tree.render
         if before is None:
-            # an INSERT may have very many values
-            render = tree.render if self.session.guard.safe else tree.render_own
             return render(connection, after)
         untitled = after["node"]["select_list"][0] if is_expression else None
 
@@ -185,7 +184,7 @@ class Binder:
                 return kept
         for naming in namings(rendered=True):
             naming.item["alias"] = naming.title
-        return tree.render(connection, after)
+        return render(connection, after)
 
     def _learn(self, parsed: Node, *, looking: bool) -> tuple[Scan, ...]:
         """Add statistics and constants to the query. Return the scans that metadata answers, which are left out."""

@@ -35,6 +35,8 @@ class Guard:
     """The default guard, which allows everything. The guard of a safe session enforces limits and an allow list."""
 
     safe = False
+    trusted = True
+    """True when who writes the text of a statement may run any SQL: then it is not parsed again before it runs."""
     seconds: float | None = None
     batch_rows = 122_880
 
@@ -93,3 +95,9 @@ class Guard:
 
     def close(self) -> None:
         """Called when the databases of the session are closed."""
+
+
+class StoredTextGuard(Guard):
+    """The guard of a session whose queries come from the metadata."""
+
+    trusted = False

@@ -48,7 +48,7 @@ def render_expression(connection: duckdb.DuckDBPyConnection, query: Mapping[str,
 
 
 def render_own(connection: duckdb.DuckDBPyConnection, tree: Mapping[str, Any]) -> str:
-    """Return the text of a tree without parsing it again, for a large statement of someone who may run any SQL."""
+    """Return the text of a tree without parsing it again, for a statement of someone who may run any SQL."""
     return _write(connection, _exact(tree))[0]
 
 
@@ -84,7 +84,7 @@ def _write(connection: duckdb.DuckDBPyConnection, tree: Mapping[str, Any], *, ag
 
 # -- names that DuckDB writes as they are ------------------------------------------------------------------------------
 
-_NUMBER = re.compile(r"[0-9]+")
+_PLAIN_PARAMETER = re.compile(r"[0-9]+|[a-zA-Z_][a-zA-Z0-9_]*")
 
 
 def _quoted(node: Any) -> Any:
@@ -96,7 +96,7 @@ def _quoted(node: Any) -> Any:
     copy = {key: _quoted(value) if isinstance(value, dict | list) else value for key, value in node.items()}
     if copy.get("class") == "STAR" and copy["relation_name"]:
         copy["relation_name"] = quote(copy["relation_name"])
-    elif copy.get("class") == "PARAMETER" and not _NUMBER.fullmatch(copy["identifier"]):
+    elif copy.get("class") == "PARAMETER" and not _PLAIN_PARAMETER.fullmatch(copy["identifier"]):
         copy["identifier"] = quote(copy["identifier"])
     return copy
 

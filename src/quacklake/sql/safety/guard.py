@@ -184,6 +184,7 @@ class SafeGuard(Guard):
     """Refuses what ``Safety`` does not allow. The cursors of a session share it."""
 
     safe = True
+    trusted = False
     batch_rows = _SAFE_BATCH_ROWS
 
     def __init__(self, safety: Safety, seal: Seal) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from quacklake.errors import NotPermittedError, SqlError
 from quacklake.format.names import fold
 from quacklake.sql import statements
-from quacklake.sql.guard import Guard
+from quacklake.sql.guard import StoredTextGuard
 from quacklake.sql.safety import checks
 from quacklake.sql.statements import queries
 from quacklake.sql.tree import Node
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from quacklake.sql.session import Session
 
 
-class ReadingGuard(Guard):
+class ReadingGuard(StoredTextGuard):
     """Lets queries read tables of lakes and registered rows, and refuses files, settings and all other statements."""
 
     def admit(self, session: Session, cursor: Cursor) -> Cursor:
