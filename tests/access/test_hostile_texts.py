@@ -221,6 +221,24 @@ def test_a_part_of_a_statement_is_no_more_than_that_part(statement: str, place: 
     assert place.lake.sql("FROM orders ORDER BY ALL").fetchall() == before
 
 
+@pytest.mark.parametrize(
+    "at",
+    [
+        "VERSION => [1]",
+        "VERSION => 1e400",
+        "VERSION => 99999999999999999999999",
+        "VERSION => {'a': 1}",
+        "TIMESTAMP => [1]",
+        "TIMESTAMP => {'a': 1}",
+        "TIMESTAMP => INTERVAL 1 DAY",
+        "TIMESTAMP => 1",
+    ],
+)
+def test_no_value_of_at_is_anything_but_a_typed_error(at: str, place: Place) -> None:
+    with pytest.raises(SqlError, match=r"is not a (snapshot|time)"):
+        place.lake.as_principal("ann").sql(f"FROM orders AT ({at})")
+
+
 def test_grants_are_not_shown_in_a_safe_session(place: Place) -> None:
     ann = place.lake.as_principal("ann")
     for sql in ("SHOW GRANTS", "FROM (SHOW GRANTS)", "DESCRIBE grants"):

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from quacklake.transaction import Transaction
 
 T = TypeVar("T")
+_SNAPSHOTS = range(-(1 << 63), 1 << 63)
+"""The numbers that a snapshot can have."""
 _REFUSALS = NotFoundError | NotPermittedError | AlreadyExistsError | SchemaMismatchError | ReadOnlyError
 
 
@@ -81,10 +83,14 @@ class SessionTransaction:
                 chosen = {"version": int(value)}
             except ValueError:
                 chosen = {"tag": str(value)}
-            except TypeError:
+            except (TypeError, OverflowError):
                 raise SqlError(f"{value!r} is not a snapshot") from None
+            if chosen.get("version", 0) not in _SNAPSHOTS:
+                raise SqlError(f"{value!r} is not a snapshot")
         elif isinstance(value, dt.date) and not isinstance(value, dt.datetime):
             chosen = {"timestamp": dt.datetime(value.year, value.month, value.day)}
+        elif not isinstance(value, str | dt.datetime):
+            raise SqlError(f"{value!r} is not a time", hint="AT (TIMESTAMP => TIMESTAMP '2024-01-31 12:00:00')")
         else:
             chosen = {"timestamp": value}
         key = (fold(attached.alias), *chosen.items())
