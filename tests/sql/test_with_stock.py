@@ -101,3 +101,31 @@ def test_stock_reads_what_a_transaction_has_flushed(stock: Stock, tmp_path: Path
         ours = [session.sql(question).fetchall() for question in questions]
     assert [stock.run(url, question) for question in questions] == ours
     assert ours[0] == [(0, 2, 1, 7), (2, 3, 3, 7)]
+
+
+@pytest.mark.parametrize(
+    ("type_", "value"),
+    [
+        ("INTEGER[]", "[i, i + 1]"),
+        ("STRUCT(a INTEGER, b VARCHAR)", "{'a': i, 'b': 'x''' || i}"),
+        ("MAP(VARCHAR, INTEGER)", "MAP {'k': i}"),
+        ("STRUCT(a INTEGER[], t TIMESTAMPTZ)", "{'a': [i], 't': '2020-01-01 00:00:00+02'::TIMESTAMPTZ}"),
+    ],
+)
+def test_nested_values_are_in_the_buckets_of_the_extension(
+    stock: Stock, tmp_path: Path, type_: str, value: str
+) -> None:
+    url = f"sqlite:///{tmp_path}/lake.db"
+    make = "CREATE TABLE {t} (id INTEGER, v {type_}); ALTER TABLE {t} SET PARTITIONED BY (bucket(8, v))"
+    fill = "INSERT INTO {t} SELECT i, {value} FROM range(20) r(i)"
+    texts = [text for form in (make, fill) for text in form.format(t="theirs", type_=type_, value=value).split("; ")]
+    stock.run(url, "CALL l.set_option('data_inlining_row_limit', 0)", *texts, options=[f"DATA_PATH '{tmp_path}/data'"])
+    with quacklake.connect(url) as lake:
+        for form in (make, fill):
+            lake.sql(form.format(t="ours", type_=type_, value=value))
+        lake.table("ours").append(lake.table("ours").to_arrow())
+        placed = "SELECT DISTINCT id, regexp_extract(filename, '=(\\d+)/', 1) FROM {t} ORDER BY ALL"
+        theirs, ours = (lake.sql(placed.format(t=t)).fetchall() for t in ("theirs", "ours"))
+        assert ours == theirs and len({bucket for _, bucket in ours}) > 3
+        found = lake.sql("SELECT count(*) FROM ours WHERE v = (SELECT v FROM theirs WHERE id = 3)").fetchall()
+        assert found == [(2,)]

@@ -221,9 +221,11 @@ def _column(text: str, schema: TableSchema) -> Column:
 
 def _checked(column: Column, transform: Transform) -> tuple[Column, Transform]:
     base = parse_type(column.type).base
-    fits = base in _DATES or (transform.name == "hour" and base == "time")
-    timed = transform.name in CALENDAR or transform.name in EPOCH
-    if column.nested or (not fits if timed else base in _UNFIT[transform.name]):
+    if transform.name in CALENDAR or transform.name in EPOCH:
+        fits = base in _DATES or (transform.name == "hour" and base == "time")
+    else:  # the bucket of a nested value is that of its text
+        fits = base not in _UNFIT[transform.name] and (not column.nested or transform.name == "bucket")
+    if not fits:
         raise InputError(f'the {column.type} column "{column.name}" cannot be partitioned by {transform}')
     return column, transform
 
