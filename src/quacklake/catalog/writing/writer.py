@@ -196,8 +196,15 @@ class Writer(Reader, WriteStatements):
         self.run("delete_option", sa.delete(t).where(*mine))
 
     def run_sql(self, text: str) -> int:
-        """Run a statement as it is; return how many rows it changed, as far as the database tells."""
-        return max(self.connection.exec_driver_sql(text).rowcount, 0)
+        """Run a statement as it is; return how many rows it changed."""
+        result = self.connection.exec_driver_sql(text)
+        if result.returns_rows:  # those of RETURNING; DuckDB answers with the number otherwise
+            counted = self.connection.dialect.name == "duckdb" and list(result.keys()) == ["Count"]
+            rows = result.fetchall()
+            return int(rows[0][0]) if counted else len(rows)
+        if result.rowcount < 0 and self.connection.dialect.name == "sqlite":  # a statement that begins with WITH
+            return int(self.connection.exec_driver_sql("SELECT changes()").scalar_one())
+        return max(int(result.rowcount), 0)
 
 
 # -- views, macros and tags --------------------------------------------------------------------------------------------
