@@ -76,3 +76,14 @@ def test_an_index_with_the_name_of_a_column_and_other_values_is_refused(lake: qu
             lake.create_table("lost", frame.set_index(index))
         assert "rename_axis" in str(caught.value.hint)
     assert lake.tables() == ["main.kept"]
+
+
+def test_sparse_columns_are_read_as_others(lake: quacklake.Lake) -> None:
+    frame = pd.DataFrame({"i": pd.arrays.SparseArray([0, 0, 7]), "s": ["a", "b", "c"]})
+    expected = [(0, "a"), (0, "b"), (7, "c")]
+    table = lake.create_table("t", frame)
+    assert lake.sql("FROM t ORDER BY s").fetchall() == expected
+    assert lake.sql("FROM frame ORDER BY s").fetchall() == expected
+    assert table.merge(frame, on="s").updated == 3
+    table.append(frame)
+    assert table.count() == 6

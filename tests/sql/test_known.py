@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 import quacklake
-from quacklake.errors import NotFoundError, ReadOnlyError, SqlError
+from quacklake.errors import NotFoundError, QuacklakeError, ReadOnlyError, SqlError
 from tests.layout import NAMED, plain_only
 
 Run = Callable[..., list[tuple[Any, ...]]]
@@ -143,3 +144,81 @@ def test_names_that_inlined_rows_need_are_refused_while_rows_are_inlined(run: Ru
 def test_variants_keep_what_they_are(run: Run) -> None:
     run("CREATE TABLE v (v VARIANT); INSERT INTO v VALUES (42), ('42'), (DATE '2024-01-01')")
     assert sorted(row[0] for row in run("SELECT variant_typeof(v) FROM v")) == ["DATE", "INT32", "VARCHAR"]
+
+
+@pytest.mark.parametrize("database", ["sqlite", "duckdb"])
+def test_a_change_of_metadata_tells_how_many_rows_it_changed(tmp_path: Path, database: str) -> None:
+    plain_only("a statement in the database's own SQL could reach other catalogs")
+    url = f"sqlite:{tmp_path}/l.db" if database == "sqlite" else f"{tmp_path}/l.duckdb"
+    with quacklake.session() as session:
+        session.sql(f"ATTACH 'ducklake:{url}' AS l (DATA_PATH '{tmp_path}/d', METADATA_CATALOG 'm'); USE l")
+        session.sql("CREATE TABLE t AS SELECT 1 AS i")
+        for statement, count in (
+            ("INSERT INTO m.ducklake_tag VALUES (1, 0, NULL, 'a', 'x'), (1, 0, NULL, 'b', 'x')", 2),
+            ("UPDATE m.ducklake_tag SET value = 'y' WHERE key = 'a'", 1),
+            ("UPDATE m.ducklake_tag SET value = 'y'", 2),
+            ("UPDATE m.ducklake_tag SET value = 'z' WHERE key = 'b' RETURNING key", 1),
+            ("WITH one AS (SELECT 'a' AS k) DELETE FROM m.ducklake_tag WHERE key IN (SELECT k FROM one)", 1),
+            ("DELETE FROM m.ducklake_tag WHERE false", 0),
+            ("DELETE FROM m.ducklake_tag", 1),
+        ):
+            assert session.sql(statement).fetchall() == [(count,)], statement
+
+
+@pytest.mark.parametrize(
+    ("query", "shown"),
+    [
+        ("SELECT stats(u.i) FROM numbers, u LIMIT 1", "[Min: 7, Max: 7]"),
+        ("SELECT stats(numbers.i) FROM u, numbers LIMIT 1", "[Min: -5, Max: 999]"),
+        ("SELECT stats(n.i) FROM u JOIN numbers AS n ON true LIMIT 1", "[Min: -5, Max: 999]"),
+        ("SELECT stats(s.i) FROM u LIMIT 1", "[Min: 70, Max: 70]"),
+        ("SELECT stats(u.s.i) FROM u LIMIT 1", "[Min: 70, Max: 70]"),
+        ("SELECT stats(s.i) FROM u AS s LIMIT 1", "[Min: 7, Max: 7]"),
+    ],
+)
+def test_statistics_are_those_of_the_column_that_is_named(run: Run, numbers: str, query: str, shown: str) -> None:
+    run("CREATE TABLE u AS SELECT 7 AS i, {'i': 70} AS s")
+    assert run(query)[0][0].startswith(shown)
+
+
+@pytest.mark.parametrize("pragma", ["enable_verification", "verify_external", "disable_verification"])
+def test_statements_run_when_duckdb_is_to_check_itself(run: Run, numbers: str, pragma: str) -> None:
+    run(f"PRAGMA {pragma}")
+    assert run("SELECT count(*) FROM numbers WHERE i < 3") == [(4,)]
+    assert run("UPDATE numbers SET s = 'x' WHERE i = 1") == [(1,)]
+
+
+@pytest.mark.parametrize(
+    "at",
+    [
+        "TIMESTAMP => [1]",
+        "TIMESTAMP => {'a': 1}",
+        "TIMESTAMP => MAP {1: 2}",
+        "TIMESTAMP => 'infinity'::TIMESTAMP",
+        "TIMESTAMP => 'infinity'::TIMESTAMPTZ",
+        "TIMESTAMP => 'infinity'::DATE",
+        "VERSION => [1]",
+        "VERSION => 99999999999999999999999",
+        "VERSION => 1e300",
+        "VERSION => 'infinity'::DOUBLE",
+    ],
+)
+def test_at_takes_only_versions_and_times(run: Run, numbers: str, at: str) -> None:
+    with pytest.raises(QuacklakeError):
+        run(f"FROM numbers AT ({at})")
+
+
+def test_values_that_python_lacks_are_texts(run: Run, session: quacklake.Session) -> None:
+    query = """
+        SELECT 'infinity'::TIMESTAMPTZ, '-infinity'::TIMESTAMP, 'infinity'::DATE, TIME '24:00:00',
+            ['-infinity'::TIMESTAMPTZ], {'a': TIME '24:00:00', 'b': 'infinity'::DATE}, '290000-01-01'::TIMESTAMPTZ,
+            '0044-03-15 (BC)'::DATE, TIME '23:59:59.999999'
+    """
+    expected = (
+        *("infinity", "-infinity", "infinity", "24:00:00", ["-infinity"], {"a": "24:00:00", "b": "infinity"}),
+        *("290000-01-01 00:00:00+00", "0044-03-15 (BC)", dt.time(23, 59, 59, 999999)),
+    )
+    assert run(query) == [expected]
+    assert [tuple(row.values()) for row in session.sql(query).to_pylist()] == [expected]
+    run("CREATE TABLE t (t TIMESTAMPTZ, o TIME); INSERT INTO t VALUES ('infinity', '24:00:00'), (NULL, NULL)")
+    assert run("FROM t") == [("infinity", "24:00:00"), (None, None)]

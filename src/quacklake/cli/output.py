@@ -169,7 +169,7 @@ def plain(value: Any) -> Any:
 
 
 def _records(rows: pa.Table | pa.RecordBatchReader) -> Iterator[tuple[Any, ...]]:
-    from quacklake.operations.display import python_values
+    from quacklake.operations.python_values import python_values
 
     for batch in rows.to_batches() if hasattr(rows, "to_batches") else rows:
         hush()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import html
 import io
-from typing import Any
 
 import pyarrow as pa
 from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
+
+from quacklake.operations.python_values import python_values
 
 _MAX_CELL = 60
 _MAX_COLUMNS = 20
@@ -20,43 +21,6 @@ _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *ran
 def _cells(rows: pa.Table, max_cell: int = _MAX_CELL) -> list[list[str]]:
     columns = [[_cell(value, max_cell) for value in python_values(column)] for column in rows.columns[:_MAX_COLUMNS]]
     return [list(row) for row in zip(*columns, strict=True)] if columns else []
-
-
-def python_values(column: pa.ChunkedArray | pa.Array) -> list[Any]:
-    """Return a column as Python values: text where Python has none, a tuple for a row without names."""
-    if not _has_rows(column.type):
-        try:
-            values: list[Any] = column.to_pylist()
-        except (ValueError, OverflowError):
-            pass
-        else:
-            return values
-    return [_value(scalar) for scalar in column]
-
-
-def _has_rows(arrow: pa.DataType) -> bool:
-    """Return whether a type contains a row whose fields have no names or repeated names."""
-    if pa.types.is_struct(arrow) and len({field.name for field in arrow} - {""}) < arrow.num_fields:
-        return True
-    return pa.types.is_nested(arrow) and any(_has_rows(arrow.field(index).type) for index in range(arrow.num_fields))
-
-
-def _value(scalar: Any) -> Any:
-    if not scalar.is_valid:
-        return None
-    arrow = scalar.type
-    if pa.types.is_struct(arrow):
-        values = [_value(scalar[index]) for index in range(arrow.num_fields)]
-        names = [field.name for field in arrow]
-        return dict(zip(names, values, strict=True)) if len(set(names) - {""}) == len(names) else tuple(values)
-    if pa.types.is_map(arrow):
-        return [(_value(entry[0]), _value(entry[1])) for entry in scalar.values]
-    if pa.types.is_nested(arrow) and not pa.types.is_union(arrow):
-        return [_value(each) for each in scalar.values]
-    try:
-        return scalar.as_py()
-    except (ValueError, OverflowError):
-        return scalar.cast(pa.string()).as_py()
 
 
 def _cell(value: object, max_cell: int) -> str:

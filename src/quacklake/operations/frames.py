@@ -312,13 +312,24 @@ def _check_index(frame: Any) -> None:
 def _from_pandas(data: Any) -> Source:
     try:
         _check_index(data)
-        table = pa.Table.from_pandas(data, preserve_index=False)
+        table = pa.Table.from_pandas(_dense(data), preserve_index=False)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise SchemaMismatchError(
             f"the pandas frame has a column of mixed types: {'; '.join(map(str, error.args))}",
             hint='give each column one type, such as df["id"].astype(str)',
         ) from None
     return Source(table.schema.remove_metadata(), table.replace_schema_metadata(None))
+
+
+def _dense(data: Any) -> Any:
+    """Return a pandas frame without sparse columns, which neither Arrow nor DuckDB reads."""
+    places = [place for place, dtype in enumerate(data.dtypes) if type(dtype).__name__ == "SparseDtype"]
+    if not places:
+        return data
+    dense = data.copy(deep=False)
+    for place in places:
+        dense.isetitem(place, data.iloc[:, place].sparse.to_dense())
+    return dense
 
 
 def _lazy_batches(frame: Any) -> pa.RecordBatchReader:
@@ -452,7 +463,9 @@ def _rows(value: Any) -> Any:
     if isinstance(value, pa.Table):
         check_values(value, exact=False)
         return readable(value, readable_schema(value.schema))
-    if isinstance(value, pa.RecordBatchReader) or _is_pandas(value) or _is_dataset(value):
+    if _is_pandas(value):
+        return _dense(value)
+    if isinstance(value, pa.RecordBatchReader) or _is_dataset(value):
         return value
     if _package(value) == "polars" and hasattr(value, "collect_batches"):
         return pa.table(value.collect())

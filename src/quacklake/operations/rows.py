@@ -55,9 +55,12 @@ class Rows(ABC):
         return self.to_polars()
 
     def to_pylist(self) -> list[dict[str, Any]]:
-        """Return the rows as dictionaries; for small results."""
-        rows: list[dict[str, Any]] = self.to_arrow().to_pylist()
-        return rows
+        """Return the rows as dictionaries; for small results. A value that Python lacks is its text."""
+        from quacklake.operations.python_values import python_values
+
+        table = self.to_arrow()
+        columns = [python_values(column) for column in table.columns]
+        return [dict(zip(table.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def need(name: str) -> Any:

@@ -20,7 +20,10 @@ def instant(time: object) -> dt.datetime:
             raise InputError(f"{time!r} is not a time", hint="write 2024-01-01 12:00:00+00") from error
     if not isinstance(time, dt.datetime):
         raise InputError(f"a timestamp must be a datetime or text, not {type(time).__name__}")
-    return time.replace(tzinfo=dt.UTC) if time.tzinfo is None else time.astimezone(dt.UTC)
+    try:
+        return time.replace(tzinfo=dt.UTC) if time.tzinfo is None else time.astimezone(dt.UTC)
+    except OverflowError as error:
+        raise InputError(f"{time} is not a time in UTC", hint="write 2024-01-01 12:00:00+00") from error
 
 
 Age: TypeAlias = "dt.datetime | dt.timedelta | str"

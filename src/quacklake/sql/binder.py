@@ -102,12 +102,14 @@ class Binder:
 
     def evaluate(self, expression: Node) -> Any:
         """Return the value of an expression without columns."""
+        from quacklake.operations.python_values import python_values
+
         self.session.guard.value(expression)
         self._evaluated = True
         connection = self.session.connection
         query = tree.query_of(connection, {**expression, "alias": ""})
         found = arrow_table(connection, f"{tree.render(connection, query)} LIMIT 1", self.used(query))
-        return found.column(0)[0].as_py()
+        return python_values(found.column(0))[0]
 
     def evaluate_text(self, sql: str) -> Any:
         """Return the value of an expression without columns, given as text."""
@@ -162,14 +164,16 @@ class Binder:
             self.session.footers.prepare(connection, self.scans)
         return bound
 
-    def _text(self, sql: str, before: Node | None, after: Node, *, is_expression: bool = False) -> str:
+    def _text(
+        self, sql: str, before: Node | None, after: Node, *, is_stored: bool = False, is_expression: bool = False
+    ) -> str:
         """Return the text of a bound tree, with the titles that its columns have in ``before``, the tree of ``sql``.
 
         It is the user's text where only names have changed. A safe session runs only what it has checked in the tree.
-        The only column of an expression gets no title.
+        The only column of an expression gets no title. A text that is stored may be somebody else's.
         """
         connection = self.session.connection
-        render = tree.render_own if self.session.guard.trusted else tree.render
+        render = tree.render_own if self.session.guard.trusted and not is_stored else tree.render
         if before is None:
             return render(connection, after)
         untitled = after["node"]["select_list"][0] if is_expression else None
@@ -466,7 +470,7 @@ class Binder:
         given = tree.copied(parsed)
         size = self._rewrite(parsed, scope)
         self._steady = self._steady and is_steady(parsed)
-        return self._text(sql, given, parsed, is_expression=is_expression), size
+        return self._text(sql, given, parsed, is_stored=True, is_expression=is_expression), size
 
     # -- functions and macros ------------------------------------------------------------------------------------------
 

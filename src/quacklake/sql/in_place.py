@@ -229,7 +229,7 @@ class _Names:
         self.visit((node.get("cte_map") or {}).get("map"), scopes)
         if node.get("type") == "SELECT_NODE":
             relations = []
-            for item in _leaves(node["from_table"]):
+            for item in leaves(node["from_table"]):
                 called = (item.get("function") or {}).get("function_name")
                 alias = fold(item.get("alias") or item.get("table_name") or called or "")
                 relations.append(_Relation(item, alias, self._mentions.get(id(item))))
@@ -311,12 +311,12 @@ def _binds(relation: _Relation, names: Sequence[str], length: int) -> bool:
     return len(names) > length and relation.has(names[length]) is True
 
 
-def _leaves(source: Node | None) -> Iterator[Node]:
+def leaves(source: Node | None) -> Iterator[Node]:
     """Yield the relations of a FROM clause."""
     if source is None:
         return
     if source.get("type") == "JOIN":
-        yield from _leaves(source["left"])
-        yield from _leaves(source["right"])
+        yield from leaves(source["left"])
+        yield from leaves(source["right"])
     else:
         yield source

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -25,6 +25,7 @@ from quacklake.scan import ScanPlan
 from quacklake.scan.plan import column_key, unreadable_key
 from quacklake.sql import tree
 from quacklake.sql.attached import Attached
+from quacklake.sql.in_place import leaves
 from quacklake.sql.result import Result
 from quacklake.sql.scans import Scan
 from quacklake.sql.tree import Node
@@ -221,34 +222,62 @@ _Stored = Mapping[int, Mapping[str, Any]]
 
 def tell_statistics(session: Session, parsed: Node, scans: Sequence[Scan]) -> None:
     """Replace ``stats(column)`` by the statistics of the lake. DuckDB has none for the column."""
-    for node in tree.nodes(parsed):
-        if node.get("class") != "FUNCTION" or fold(node["function_name"]) != "stats" or len(node["children"]) != 1:
+    by_name = {scan.name: scan for scan in scans if scan.tx.rules is None}
+    for block in tree.nodes(parsed):
+        if block.get("type") != "SELECT_NODE":
             continue
-        for scan in (each for each in scans if each.tx.rules is None):
-            column = _column_of(node["children"][0], scan)
-            if column is not None:
+        relations = [
+            (fold(leaf["alias"]), by_name.get(str(leaf.get("table_name")))) for leaf in leaves(block["from_table"])
+        ]
+        for node in _own_nodes(block["select_list"]):
+            if node.get("class") != "FUNCTION" or fold(node["function_name"]) != "stats" or len(node["children"]) != 1:
+                continue
+            found = _column_of(node["children"][0], relations)
+            if found is not None:
+                scan, column = found
                 stats = rows(scan.attached, "ducklake_table_column_stats").to_pylist()
                 stored = {row["column_id"]: row for row in stats if row["table_id"] == scan.table.id}
                 constant = tree.expression_of(session.connection, literal(_shown(column, stored)))
                 tree.replace(node, {**constant, "alias": node["alias"]})
-                break
 
 
-def _column_of(node: Node, scan: Scan) -> Column | None:
-    """Return the column, or the field of a column, that an expression names."""
+def _own_nodes(item: Any) -> Iterator[Node]:
+    """Yield the nodes of expressions, without those of their subqueries."""
+    if isinstance(item, list):
+        for part in item:
+            yield from _own_nodes(part)
+    elif isinstance(item, dict) and item.get("type") != "SELECT_NODE":
+        yield item
+        for part in list(item.values()):
+            yield from _own_nodes(part)
+
+
+_Relations = Sequence[tuple[str, Scan | None]]
+"""The relations of a query block: their aliases, and the scans of those that are tables of lakes."""
+
+
+def _column_of(node: Node, relations: _Relations) -> tuple[Scan, Column] | None:
+    """Return the column, or the field of a column, that an expression names, as DuckDB binds it."""
     if node.get("type") == "ARRAY_EXTRACT" and node["children"]:
-        found = _column_of(node["children"][0], scan)
-        parts = () if found is None else found.children
-        return parts[0] if len(parts) == 1 else None
+        found = _column_of(node["children"][0], relations)
+        parts = () if found is None else found[1].children
+        return (found[0], parts[0]) if found is not None and len(parts) == 1 else None
     names = node["column_names"] if node.get("class") == "COLUMN_REF" else []
-    for first, name in enumerate(names):
-        column = scan.table.schema.get(name)
-        if column is not None:
-            for inner in names[first + 1 :]:
-                children = () if column is None else column.children
-                column = next((child for child in children if fold(child.name) == fold(inner)), None)
-            return column
-    return None
+    if len(names) > 1:
+        for alias, scan in relations:
+            column = scan.table.schema.get(names[1]) if scan is not None and alias == fold(names[0]) else None
+            if scan is not None and column is not None:
+                return _field_of(scan, column, names[2:])
+    scans = [scan for _, scan in relations if scan is not None]
+    known = [(scan, column) for scan in scans if names and (column := scan.table.schema.get(names[0])) is not None]
+    return _field_of(*known[0], names[1:]) if len(known) == 1 and len(scans) == len(relations) else None
+
+
+def _field_of(scan: Scan, column: Column | None, names: Sequence[str]) -> tuple[Scan, Column] | None:
+    for name in names:
+        children = () if column is None else column.children
+        column = next((child for child in children if fold(child.name) == fold(name)), None)
+    return None if column is None else (scan, column)
 
 
 def _shown(column: Column, stored: _Stored) -> str:

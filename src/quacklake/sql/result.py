@@ -109,7 +109,7 @@ class Result(Rows):
 
     def _begin(self, batch: pa.RecordBatch) -> _Begun:
         """Convert the rows of a batch to Python values."""
-        from quacklake.operations.display import python_values
+        from quacklake.operations.python_values import python_values
 
         columns = [python_values(column) for column in batch.columns]
         for index, type_ in enumerate(self._types):

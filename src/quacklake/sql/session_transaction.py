@@ -18,6 +18,7 @@ from quacklake.errors import (
 )
 from quacklake.format.names import fold
 from quacklake.format.signatures import NO_SIGNATURE, Signature
+from quacklake.operations.times import instant
 from quacklake.sql.attached import Attached
 from quacklake.sql.failures import UNDERSTANDING, engine_error, is_invalidated
 
@@ -92,7 +93,7 @@ class SessionTransaction:
         elif not isinstance(value, str | dt.datetime):
             raise SqlError(f"{value!r} is not a time", hint="AT (TIMESTAMP => TIMESTAMP '2024-01-31 12:00:00')")
         else:
-            chosen = {"timestamp": value}
+            chosen = {"timestamp": instant(value)}
         key = (fold(attached.alias), *chosen.items())
         if key not in self._past:
             self._past[key] = attached.lake.at(**chosen).view()

@@ -23,6 +23,8 @@ from quacklake.format.objects import Limits, SchemaInfo, TableInfo
 from quacklake.format.schema import ColumnRow, unflatten
 from quacklake.format.snapshots import Change, Operation, Snapshot, SnapshotInfo, operations_of, parse_changes
 
+_LARGEST_ID = (1 << 63) - 1
+
 
 class TableQueries(TableHistory):
     """Reads the schemas and tables of a lake, dropped ones too."""
@@ -345,6 +347,8 @@ class SnapshotQueries(Queries):
 
     def find(self, version: int) -> Snapshot | None:
         """Return the snapshot with that id, if there is one."""
+        if abs(version) > _LARGEST_ID:
+            return None
         table = self.meta["snapshot"]
         return self._select_snapshot(
             "snapshot_by_id",
