@@ -71,7 +71,7 @@ NAMES = (
 
 
 def payloads(place: str) -> list[str]:
-    """Return names that read a file, a setting or hidden rows where they are written as they are."""
+    """Return names that read files, settings or hidden rows without their quotes."""
     reads = [
         f"(SELECT content FROM read_text({literal(place)}))",
         f"(SELECT list(r) FROM read_csv({literal(place)}) r)",

@@ -1,4 +1,4 @@
-"""Names that are SQL where something writes them without quotes: in every place, by every door, nothing comes back."""
+"""Names that are SQL without their quotes show nothing, in any place, by any door."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ OUTSIDE = f"{CANARY} outside"
 
 @dataclass
 class Place:
-    """A lake with secrets, and a file beside it and one below its data path that nobody may read."""
+    """A lake with secrets, and files beside and in it that nobody may read."""
 
     lake: Lake
     outside: str
@@ -97,7 +97,7 @@ def test_a_quoted_star_is_nothing_but_a_star(statement: str, place: Place) -> No
 
 
 def told(run: Callable[[str], Any], sql: str) -> str:
-    """Return all that a statement tells, in rows or in an error; anything but a typed error fails."""
+    """Return all that a statement tells, in rows or in a typed error."""
     try:
         found = run(sql)
         return repr(found.fetchall() if hasattr(found, "fetchall") else found)
@@ -106,7 +106,7 @@ def told(run: Callable[[str], Any], sql: str) -> str:
 
 
 def marks_in(text: str, place: Place, sql: str) -> list[str]:
-    """Return the secrets in a text, without what the statement itself says and an error repeats."""
+    """Return the secrets in a text that the statement itself does not say."""
     for said in (sql, repr(sql)[1:-1], shown(SqlError(sql)), place.outside):
         text = text.replace(said, "")
     return [mark for mark in (*MARKS, "quacklake-spill-") if mark in text and mark not in sql]

@@ -1,4 +1,4 @@
-"""Texts in the metadata and texts of applications are expressions over a row, and run as nothing else."""
+"""Texts of the metadata and of applications run as expressions over a row only."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def change_metadata(folder: Path, statement: str, *values: str) -> None:
 
 
 def assert_safe(folder: Path, run: Callable[[], object], text: str) -> None:
-    """Assert that something fails with a typed error that shows nothing, and that no file was made."""
+    """Assert that something fails with a typed error, shows nothing and writes nothing."""
     with pytest.raises(QuacklakeError) as failed:
         run()
     assert OUTSIDE not in str(failed.value)

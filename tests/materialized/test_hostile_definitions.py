@@ -1,4 +1,4 @@
-"""The stored query of a view, which any writer of the metadata can change, reads nothing but its tables."""
+"""The stored query of a view reads nothing but its tables."""
 
 from __future__ import annotations
 

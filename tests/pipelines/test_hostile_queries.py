@@ -1,4 +1,4 @@
-"""The query of a pipeline reads its source and tables of the lake, whoever runs it, and nothing else."""
+"""The query of a pipeline reads its source and the lake, and nothing else."""
 
 from __future__ import annotations
 

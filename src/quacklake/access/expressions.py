@@ -90,7 +90,10 @@ def tried(sql: str, type_: str) -> str:
 
 
 def bound(expression: str, names: Mapping[str, str], principal: str, roles: frozenset[str]) -> str:
-    """Return an expression for a principal, in which columns have other names. Raise ``InputError``."""
+    """Return an expression for a principal, with other names of columns.
+
+    Raise ``InputError`` for one that is no expression of a policy.
+    """
     return _bound(expression, tuple(sorted(names.items())), principal, roles)
 
 

@@ -116,7 +116,7 @@ class Binder:
         return self.evaluate(tree.expression_of(self.session.connection, sql))
 
     def _constant(self, node: Node) -> Node:
-        """Return the constant that a call without columns evaluates to in this query, or the call if there is none."""
+        """Return the constant that a call evaluates to, or the call if there is none."""
         connection = self.session.connection
         query = tree.render(connection, tree.query_of(connection, {**node, "alias": "v"}))
         row = first_row(connection, f"SELECT typeof(v), CAST(v AS VARCHAR) FROM ({query})")

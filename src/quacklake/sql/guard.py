@@ -36,7 +36,7 @@ class Guard:
 
     safe = False
     trusted = True
-    """True when who writes the text of a statement may run any SQL: then it is not parsed again before it runs."""
+    """True when the author of a statement may run any SQL: it is not parsed again."""
     seconds: float | None = None
     batch_rows = 122_880
 

@@ -64,19 +64,19 @@ def expression_of(connection: duckdb.DuckDBPyConnection, sql: str) -> Node:
 
 
 def enclosed(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
-    """Return a text that is one expression in parentheses. Raise ``SqlError`` for any other text."""
+    """Return one expression in parentheses. Raise ``SqlError`` for another text."""
     expression_of(connection, sql)
     return f"({sql}\n)"
 
 
 def check_relations(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
-    """Raise ``SqlError`` unless a text is a list of relations, as FROM has it, and nothing behind them."""
+    """Raise ``SqlError`` unless a text is a list of relations, as FROM has it."""
     if not is_from_clause(parse(connection, f"SELECT 1 FROM {sql}")["node"]):
         raise SqlError(f"Parser Error: {sql!r} is more than the tables to read")
 
 
 def select_list_of(connection: duckdb.DuckDBPyConnection, sql: str) -> list[Node]:
-    """Return the trees of a list of expressions. Raise ``SqlError`` for a text that is more than that."""
+    """Return the trees of a list of expressions. Raise ``SqlError`` for other texts."""
     node = parse(connection, f"SELECT {sql}")["node"]
     if not is_select_list(node):
         raise SqlError(f"Parser Error: {sql!r} is more than a list of expressions")

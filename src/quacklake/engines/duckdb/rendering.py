@@ -48,7 +48,7 @@ def render_expression(connection: duckdb.DuckDBPyConnection, query: Mapping[str,
 
 
 def render_own(connection: duckdb.DuckDBPyConnection, tree: Mapping[str, Any]) -> str:
-    """Return the text of a tree without parsing it again, for a statement of someone who may run any SQL."""
+    """Return the text of a tree, not compared, for someone who may run any SQL."""
     return _write(connection, _exact(tree))[0]
 
 
@@ -73,7 +73,7 @@ def stored(connection: duckdb.DuckDBPyConnection, sql: str, tree: Node) -> str:
 
 
 def _write(connection: duckdb.DuckDBPyConnection, tree: Mapping[str, Any], *, again: bool = False) -> tuple[str, str]:
-    """Return the text that DuckDB gives for a tree, and with ``again`` its own document of that text."""
+    """Return DuckDB's text of a tree, and with ``again`` its document of that text."""
     document = json.dumps({"error": False, "statements": [_quoted(tree)]})
     # one query for both: DuckDB plans it longer than it writes and parses
     both = ", json_serialize_sql(sql)" if again else ""
@@ -167,7 +167,7 @@ _TRUTH = {"t": True, "f": False}
 
 
 def _meaning(node: Any) -> Any:
-    """Return what a tree means, in one form: without places and empty parts, and as DuckDB reads its own text."""
+    """Return what a tree means: one form, without places and empty parts."""
     if isinstance(node, list):
         return [_meaning(item) for item in node]
     if not isinstance(node, Mapping):

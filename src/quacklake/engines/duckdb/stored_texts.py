@@ -1,4 +1,4 @@
-"""Texts of queries and expressions that the metadata may hold: each is one query, or one expression, of one lake."""
+"""Queries and expressions that the metadata may hold, each of one lake."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def is_select_list(node: Node) -> bool:
 
 
 def is_from_clause(node: Node) -> bool:
-    """Return whether a query that begins with ``SELECT 1 FROM`` names relations, and does nothing else."""
+    """Return whether ``SELECT 1 FROM …`` names relations, and does nothing else."""
     return _only_selects(node) and len(node["select_list"]) == 1 and node["select_list"][0].get("class") == "CONSTANT"
 
 

@@ -1,4 +1,4 @@
-"""The guard of a session that runs queries which others have written, for those who may read what they read."""
+"""The guard of a session that runs queries which others have written."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ReadingGuard(StoredTextGuard):
-    """Lets queries read tables of lakes and registered rows, and refuses files, settings and all other statements."""
+    """Lets queries read tables of lakes and registered rows, and nothing else."""
 
     def admit(self, session: Session, cursor: Cursor) -> Cursor:
         """Return a query. Raises ``NotPermittedError`` for any other statement."""

@@ -95,7 +95,7 @@ class SessionScope(Scope):
         return self.session.fresh_name()
 
     def sql(self, value: Value) -> str:
-        """Return the text of a value as it is written. Raises ``SqlError`` for one that is not one expression."""
+        """Return the text of a value. Raises ``SqlError`` unless it is one expression."""
         return tree.enclosed(self.connection, str(value.sql))
 
     def insert(self, query: str) -> int:
@@ -199,7 +199,7 @@ def update(session: Session, cursor: Cursor, params: Any) -> Result:
 
 
 def _relations(session: Session, cursor: Cursor) -> str:
-    """Parse the other tables of a statement. Raise ``SqlError`` for a text that is more than that."""
+    """Parse the other tables of a statement. Raise ``SqlError`` for anything else."""
     text = cursor.until("WHERE", "RETURNING")
     tree.check_relations(session.connection, text)
     return f"{text}\n"
