@@ -257,8 +257,10 @@ class CallPlayer:
             if self._is_open == (sql == "BEGIN"):
                 raise AssertionError(f"{sql} is no call of PEP 249 now")
             self._is_open = sql == "BEGIN"
-            if not self._is_open:
-                self.connection.commit() if sql == "COMMIT" else self.connection.rollback()
+            if sql == "ROLLBACK":
+                self.connection.rollback()
+            elif sql == "COMMIT":
+                self.connection.commit()
             return []
         try:
             with self.connection.cursor() as cursor:
@@ -312,7 +314,7 @@ def play(player: Player, case: Case, ending: str | None) -> dict[str, Any]:
         player.run("INSERT INTO u VALUES (50)")
     seen["statement"] = _runs(player, case.statement)
     if ending is not None:
-        seen["next"] = _rows(player, "SELECT count(*), sum(i) FROM t")
+        seen["next"] = _rows(player, "SELECT count(*), max(i) FROM t")
         seen["next change"] = _runs(player, "INSERT INTO n VALUES (7)")
         seen["ending"] = _runs(player, ending)
         if ending == "BEGIN":

@@ -125,8 +125,6 @@ class Transactions:
             try:
                 if found.rows is not None:
                     found.rows.keep(self._settings.size("max_kept"))
-                if commit and session.work.is_aborted(session.connection):
-                    raise InputError("the transaction was aborted by an error and is rolled back")
                 session.sql("COMMIT" if commit else "ROLLBACK")
             finally:
                 session.close()

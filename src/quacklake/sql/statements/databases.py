@@ -227,10 +227,11 @@ def settings(session: Session, cursor: Cursor, params: Any) -> Result:
     if word == "SET" and cursor.accept("VARIABLE"):  # whose value may be a query over lakes
         name = cursor.name()
         _expect_value(cursor)
-        value = tree.expression_of(session.connection, cursor.rest())
+        text = cursor.rest()
+        value = tree.expression_of(session.connection, text)
         if value.get("class") == "COLUMN_REF":  # DuckDB takes a name for a text
             return session.native(f"SET VARIABLE {quote(name)} = {literal('.'.join(value['column_names']))}")
-        bound = Binder(session, params).bind(f"SELECT {cursor.rest()}")
+        bound = Binder(session, params).bind(f"SELECT {text}")
         return session.native(f"SET VARIABLE {quote(name)} = ({bound.sql})", bound.values)
     if word == "PRAGMA" and cursor.accept("TABLE_INFO"):
         return session.query(f"SELECT * FROM pragma_table_info({cursor.parens()})", params)
