@@ -47,3 +47,31 @@ def test_values_of_every_kind_are_followed_exactly(tmp_path: Path, number: int) 
             (found,) = lake.materialized_views.verify("v")
             assert found.ok, (change, report, found.problem, found.rows.to_pylist())
             assert report.way != "full"
+
+
+@pytest.mark.parametrize("inlined", [0, 1000])
+def test_rows_of_equal_values_that_are_not_the_same_are_followed(tmp_path: Path, inlined: int) -> None:
+    """A view whose table has 0.0 beside -0.0, and intervals of one length that are written differently."""
+    shown = "SELECT id::VARCHAR, i::VARCHAR, f::VARCHAR, l::VARCHAR FROM {} ORDER BY ALL"
+    with quacklake.connect(
+        f"sqlite:///{tmp_path}/lake.db", data_path=tmp_path / "data", data_inlining_row_limit=inlined
+    ) as lake:
+        lake.sql("CREATE TABLE t (id INTEGER, i INTERVAL, f DOUBLE, l DOUBLE[])")
+        lake.sql(
+            "INSERT INTO t SELECT n % 3, CASE WHEN n % 2 = 0 THEN INTERVAL 30 DAYS ELSE INTERVAL 1 MONTH END,"
+            " CASE WHEN n % 2 = 0 THEN 0.0 ELSE '-0.0'::DOUBLE END, [0.0] FROM range(12) r(n)"
+        )
+        lake.create_materialized_view("v", "SELECT id, i, f, l FROM t")
+        for change in (
+            "UPDATE t SET i = INTERVAL 1 MONTH WHERE id = 1",
+            "UPDATE t SET f = -f WHERE id = 2",
+            "DELETE FROM t WHERE id = 0 AND i::VARCHAR = '1 month'",
+            "UPDATE t SET i = INTERVAL 720 HOURS, l = [f]",
+            "INSERT INTO t VALUES (5, NULL, NULL, NULL), (5, NULL, 'nan', [NULL])",
+            "UPDATE t SET f = 'nan' WHERE id = 5",
+            "DELETE FROM t WHERE id = 5 AND l IS NULL",
+        ):
+            lake.sql(change)
+            report = lake.refresh("v")
+            assert lake.sql(shown.format("v")).fetchall() == lake.sql(shown.format("t")).fetchall(), (change, report)
+            assert report.way != "full"

@@ -85,6 +85,17 @@ def by_text(type_: str) -> bool:
     return any(odd in type_ for odd in _BY_TEXT)
 
 
+def apart(name: str, type_: str) -> str | None:
+    """Return SQL that tells equal values of a type apart, such as 0.0 and -0.0; None where equal values are the same.
+
+    >>> apart("c0", "DOUBLE"), apart("c0", "INTERVAL"), apart("c0", "BIGINT")
+    ('signbit(c0)', 'CAST(c0 AS VARCHAR)', None)
+    """
+    if type_ in ("FLOAT", "DOUBLE"):
+        return f"signbit({name})"
+    return f"CAST({name} AS VARCHAR)" if any(odd in type_ for odd in ("FLOAT", "DOUBLE", "INTERVAL")) else None
+
+
 def is_ordered(type_: str) -> bool:
     """Return whether the least and the greatest value of a type say which files may hold values between them."""
     plain = not any(mark in type_ for mark in ("[", "(", "STRUCT", "MAP")) or type_.startswith("DECIMAL(")

@@ -12,7 +12,7 @@ from quacklake.materialized import on_spark, rewriting
 from quacklake.materialized.collations import EXACT, comparable, comparable_node
 from quacklake.materialized.definition import MaterializedView
 from quacklake.materialized.query import Analysis, Branch, bucket, key_of, reads_of
-from quacklake.materialized.spans import Key, Span, by_text
+from quacklake.materialized.spans import Key, Span, apart, by_text
 from quacklake.materialized.survey import BaseChange, Survey
 from quacklake.materialized.workspace import FEW, Feed, Match, Workspace, size_of
 from quacklake.operations.row_changes import PLACES
@@ -173,10 +173,13 @@ class Refresh:
                 for name, sign in ((feed.came, 1), (feed.went, -1))[: 2 if feed.deleted else 1]:
                     parts.append(f"SELECT *, {sign} AS n FROM ({self._typed(self._with(number, {place: name}))})")
         texts = [f"CAST({name} AS VARCHAR) AS t_{name}" for name, type_ in columns if by_text(type_)]
+        # rows of equal values that are not the same do not cancel out
+        texts += [f"{apart(name, type_)} AS a_{name}" for name, type_ in columns if _has_twins(name, type_)]
         listed = ", ".join(name if not by_text(type_) else f"any_value({name}) AS {name}" for name, type_ in columns)
         grouped = [name if not by_text(type_) else f"t_{name}" for name, type_ in columns]
+        grouped += [f"a_{name}" for name, type_ in columns if _has_twins(name, type_)]
         source = f"SELECT *{''.join(f', {text}' for text in texts)} FROM ({' UNION ALL '.join(parts)})"
-        hidden = "".join(f", {name}" for name in grouped if name.startswith("t_"))
+        hidden = "".join(f", {name}" for name in grouped if name.startswith(("t_", "a_")))
         net = f"SELECT {listed}{hidden}, CAST(sum(n) AS BIGINT) AS n FROM ({source}) GROUP BY {', '.join(grouped)}"
         delta = self._computed(f"SELECT * FROM ({net}) WHERE n <> 0", alone=self._single)
         if self.dry:
@@ -189,7 +192,14 @@ class Refresh:
     def _take_away(self, delta: str) -> int:
         """Delete as many rows as a delta says of each kind."""
         table, columns = self.view.table, self._columns()
-        lost = self.work.make(f"SELECT * FROM {delta} WHERE n < 0")
+        exact = self.work.make(f"SELECT * FROM {delta} WHERE n < 0")
+        twins = [(place, name) for place, (name, type_) in enumerate(columns) if _has_twins(name, type_)]
+        lost = exact
+        if twins:  # all rows of equal values that go, of which those go first that are the same
+            kept = ", ".join(f"any_value({name}) AS {name}" if by_text(type_) else name for name, type_ in columns)
+            hidden = "".join(f", t_{name}" for name, type_ in columns if by_text(type_))
+            groups = ", ".join(f"t_{name}" if by_text(type_) else name for name, type_ in columns)
+            lost = self.work.make(f"SELECT {kept}{hidden}, CAST(sum(n) AS BIGINT) AS n FROM {exact} GROUP BY {groups}")
         own = [(quote(column.name), *pair) for column, pair in zip(table.schema.columns, columns, strict=True)]
         equal = " AND ".join(
             f"CAST(v.{mine} AS VARCHAR) IS NOT DISTINCT FROM d.t_{name}"
@@ -205,6 +215,22 @@ class Refresh:
             f"SELECT {PLACES} FROM (SELECT {PLACES}, d.n, row_number() OVER (PARTITION BY {kinds}) AS nth"
             f" FROM {{}} AS v JOIN temp.main.{lost} AS d ON {equal}) WHERE nth <= -n"
         )
+        if twins:
+            marks = {name: apart(f"v.{own[place][0]}", own[place][2]) for place, name in twins}
+            same = " AND ".join(f"{mark} IS NOT DISTINCT FROM e.a_{name}" for name, mark in marks.items())
+            alike = " AND ".join(
+                f"d.t_{name} IS NOT DISTINCT FROM e.t_{name}"
+                if by_text(type_)
+                else f"d.{name} IS NOT DISTINCT FROM e.{name}"
+                for _, name, type_ in own
+            )
+            found = (
+                f"SELECT {PLACES} FROM (SELECT {PLACES}, n, row_number() OVER (PARTITION BY kind ORDER BY nth > wanted)"
+                f" AS nth FROM (SELECT {PLACES}, d.n, d.kind, coalesce(-e.n, 0) AS wanted,"
+                f" row_number() OVER (PARTITION BY d.kind, {', '.join(marks.values())}) AS nth FROM {{}} AS v"
+                f" JOIN (SELECT *, row_number() OVER () AS kind FROM temp.main.{lost}) AS d ON {equal}"
+                f" LEFT JOIN temp.main.{exact} AS e ON {alike} AND {same})) WHERE nth <= -n"
+            )
         return self.work.remove(table, self.work.found(table, found, predicate, guarded=True))
 
     # -- groups --------------------------------------------------------------------------------------------------------
@@ -402,6 +428,11 @@ def spark_text(work: Workspace, query: Node, analysis: Analysis, selected: Seque
     pairs = zip(selected, analysis.branches, strict=True)
     made = [on_spark.for_spark(work.connection, select, branch) for select, branch in pairs]
     return " UNION ALL ".join(rewriting.query_text(work.connection, select) for select in made)
+
+
+def _has_twins(name: str, type_: str) -> bool:
+    """Return whether equal values of a column may differ."""
+    return not by_text(type_) and apart(name, type_) is not None
 
 
 def _merging(branch: Branch, place: int, name: str, type_: str) -> str:
