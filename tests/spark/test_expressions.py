@@ -49,7 +49,7 @@ SAME: dict[str, tuple[str, ...]] = {
     "numbers": (
         "i / 2", "i / b", "0 / 0 + i", "d // 0", "d / b", "d / 0", "de / e", "f / 3", "i // 2", "i // b", "b // -4", "d // 2", "i % 3", "i % b", "b % -4",
         "mod(b, 5)", "d % 2", "de % 2", "e % 0.3", "i8::INTEGER + 1000", "b + i", "b - 1.5", "d + 0.1", "f + 0.1", "f * 3", "de * e",
-        "de + e", "de - 1", "b * de", "ub + 0", "u + b", "-b", "-d", "abs(b)", "abs(d)", "sign(b)", "sign(de)", "ceil(d)", "floor(d)",
+        "de + e", "de - 1", "b * de", "ub + 0", "u + b", "-b", "-d", "abs(b)", "abs(d)", "isnan(d)", "sign(b)", "sign(de)", "ceil(d)", "floor(d)",
         "ceil(de)", "floor(de)", "floor(f::DOUBLE)", "round(d)", "round(d, 2)", "round(de)", "round(de, 2)", "round(e, 1)",
         "round(d / 3, 5)", "greatest(i, b, NULL)", "least(i, de, 0.5)", "greatest(d, f)", "nullif(b, 0)", "coalesce(b, 1.5)",
         "CASE WHEN i > 0 THEN 1 WHEN i < 0 THEN 2.5 END", "CASE i WHEN 7 THEN d ELSE 0 END", "if(bo, i, de)",

@@ -26,6 +26,8 @@ _VIEWS = {
     "zoned": "SELECT time_bucket(INTERVAL '5 hours', seen) AS b, count(*) AS n FROM c GROUP BY ALL",
     "fractions": "SELECT k, sum(x / 8) AS s, avg(x / 8) AS m FROM a GROUP BY k",
     "used": "SELECT k, id, name, avg(DISTINCT w) AS m, count(*) AS n FROM a JOIN b USING (id) WHERE id > 2 GROUP BY ALL",
+    "reduced": "SELECT time_bucket(INTERVAL '6 hours', ts) AS b, max(x / 8) FILTER (NOT isnan(CAST(x / 8 AS DOUBLE))) AS m,"
+    " count(x) FILTER (NOT isnan(CAST(x AS DOUBLE))) AS n FROM a GROUP BY 1",
     "joined": "SELECT b.name, min(a.d) AS low FROM a JOIN b ON a.id = b.id GROUP BY b.name HAVING count(*) > 1",
 }
 
@@ -100,6 +102,9 @@ def test_auto_takes_spark_for_large_refreshes_and_duckdb_for_what_spark_cannot(l
     with pytest.raises(UnsupportedFeatureError, match=r"median") as caught:
         lake.create_materialized_view("refused", middle, engine="spark")
     assert "duckdb" in str(caught.value.hint)
+    collated = "SELECT k COLLATE NOCASE AS k, count(*) AS n FROM a GROUP BY 1"
+    with pytest.raises(UnsupportedFeatureError):
+        lake.create_materialized_view("refused", collated, engine="spark")
     assert "main.refused" not in lake.materialized_views.names()
     _check(lake)
 

@@ -408,6 +408,11 @@ def _holds(call: TranslatedCall) -> str | None:
     return f"CASE WHEN {call.sql(0)} IS NOT NULL AND {wanted} IS NOT NULL THEN {found} END"
 
 
+def _is_nan(call: TranslatedCall) -> str | None:
+    """Translate ``isnan``, which is NULL for NULL in DuckDB and false in Spark."""
+    return f"if({call.sql(0)} IS NULL, NULL, isnan({call.sql(0)}))" if call.types[0] in FLOATS else None
+
+
 _MAKERS: Mapping[str, Maker] = {
     "||": _joined,
     # concat ignores NULL in DuckDB
@@ -439,6 +444,7 @@ _MAKERS: Mapping[str, Maker] = {
     "//": _whole_division,
     **dict.fromkeys(("%", "mod"), _remainder),
     "abs": _absolute,
+    "isnan": _is_nan,
     "sign": _sign,
     **dict.fromkeys(("ceil", "ceiling", "floor"), _to_whole),
     "round": _round,
