@@ -56,7 +56,7 @@ def test_zeros_go_through_every_kind_of_maintenance(lake: quacklake.Lake) -> Non
         table.flush_inlined_data,
         table.merge_adjacent_files,
         lambda: table.update({"i": quacklake.expr("i + 1000")}, "i < 5"),
-        lambda: lake.sql("DELETE FROM t WHERE i = 51"),
+        lambda: lake.sql("DELETE FROM t WHERE i = 102"),
         lambda: table.rewrite_data_files(delete_threshold=0.0),
         lambda: table.optimize(order_by=["d", "l", "s"]),
         lambda: table.optimize(zorder=["d", "f"]),
@@ -180,7 +180,8 @@ def test_the_api_finds_both_in_files_of_others(foreign: quacklake.Lake) -> None:
     ],
 )
 def test_such_zeros_are_seen_in_arrow(array: pa.Array, expected: bool) -> None:
-    assert has_negative_zero(array) is expected
+    assert has_negative_zero(array) is (expected and not IS_2)
+    assert has_negative_zero(pa.chunked_array([array.slice(0, 0), array])) is (expected and not IS_2)
 
 
 def test_a_stream_becomes_two_of_the_same_rows() -> None:

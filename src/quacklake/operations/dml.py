@@ -27,7 +27,7 @@ from quacklake.operations.conform import RowWriter, insert_few
 from quacklake.operations.context import LakeContext
 from quacklake.operations.frames import Input, Source
 from quacklake.operations.row_changes import PLACES, Scope
-from quacklake.operations.signed_zeros import split_at_negative_zero
+from quacklake.operations.signed_zeros import has_negative_zero, split_at_negative_zero
 from quacklake.operations.statements import DUPLICATES_SHOWN, Clause, Merge, MergeResult, Update, duplicate_keys
 from quacklake.scan import Filter, ScanPlan, as_filter, to_predicate
 from quacklake.transaction import Transaction
@@ -62,7 +62,10 @@ def append(
         if isinstance(rows, pa.Table):
             with writing():
                 connection.register("ql_source", rows)
-            return writer.write_query(query, size=source.size)
+            # values of other types may become numbers inside of a variant
+            unclear = any(leaf.type == "variant" for leaf in table.schema.leaves())
+            zeros = None if unclear else any(map(has_negative_zero, rows.columns))
+            return writer.write_query(query, size=source.size, negative_zeros=zeros)
         count = 0
         for part, negative_zeros in split_at_negative_zero(rows):
             with writing():

@@ -53,11 +53,13 @@ def _may_have(type_: pa.DataType) -> bool:
     return pa.types.is_floating(type_) or any(_may_have(type_.field(place).type) for place in inside)
 
 
-def has_negative_zero(array: pa.Array) -> bool:
+def has_negative_zero(array: pa.Array | pa.ChunkedArray) -> bool:
     """Return whether an array has such a zero, alone or inside of other values; behind a NULL, too."""
     type_ = array.type
-    if not _may_have(type_):
+    if IS_2 or not _may_have(type_):
         return False
+    if isinstance(array, pa.ChunkedArray):
+        return any(map(has_negative_zero, array.chunks))
     if isinstance(array, pa.ExtensionArray):
         return has_negative_zero(array.storage)
     if isinstance(array, pa.DictionaryArray):

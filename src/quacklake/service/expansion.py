@@ -226,7 +226,7 @@ _LISTS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Field], pa.DataT
 
 def _is_simple(kind: pa.DataType) -> bool:
     types = pa.types
-    return any((types.is_integer(kind), types.is_float32(kind), types.is_float64(kind), _is_text(kind)))
+    return bool(types.is_integer(kind) or types.is_float32(kind) or types.is_float64(kind) or _is_text(kind))
 
 
 def _is_text(kind: pa.DataType) -> bool:
