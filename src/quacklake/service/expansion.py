@@ -226,12 +226,14 @@ _LISTS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Field], pa.DataT
 
 def _is_simple(kind: pa.DataType) -> bool:
     types = pa.types
-    return bool(types.is_integer(kind) or types.is_float32(kind) or types.is_float64(kind) or _is_text(kind))
+    is_number = any(is_kind(kind) for is_kind in (types.is_integer, types.is_float32, types.is_float64))
+    return is_number or _is_text(kind)
 
 
 def _is_text(kind: pa.DataType) -> bool:
     types = pa.types
-    return types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind) or types.is_large_binary(kind)
+    known = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
+    return any(is_kind(kind) for is_kind in known)
 
 
 def _plain(array: pa.Array, kind: pa.DataType) -> pa.Array:
