@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from quacklake.errors import ConstraintError
-from quacklake.pond import ImportOptions
+from quacklake.pond import FS, ImportOptions
 from quacklake.pond.copying import copy_in, targets
 from quacklake.pond.downsampling import Range, buckets_query, choose, of_rows
 from quacklake.pond.inputs import parse_host
@@ -38,9 +38,15 @@ def put(home: Home, times: list[str], zone: str = NEW_YORK, name: str = "s", **o
     Path("in.csv").write_text("\n".join(["timestamp,temp", *lines]) + "\n")
     rule = LocalRule(**{key: options.pop(key) for key in ("ambiguous", "nonexistent") if key in options})
     given = ImportOptions(timezone=zone, local=rule, **options)
-    return home.change_fs(
-        lambda fs: copy_in(fs, *targets(fs, [parse_host("in.csv")], f"{home.path}/{name}.series"), given)
-    )
+    return take(home, f"{home.path}/{name}.series", given)
+
+
+def take(home: Home, path: str, given: ImportOptions) -> Any:
+    def work(fs: FS) -> Any:
+        (target,) = targets(fs, [parse_host("in.csv")], path)
+        return copy_in(fs, target, given)
+
+    return home.change_fs(work)
 
 
 def instants(home: Home, name: str = "s") -> list[str]:
@@ -61,8 +67,7 @@ def test_a_repeated_hour_is_told_for_each_sensor(home: Home) -> None:
         for number, (sensor, time) in enumerate((s, t) for s in "ab" for t in ("01:00", "01:30", "01:00", "01:30"))
     ]
     Path("in.csv").write_text("\n".join(["timestamp,sensor,temp", *lines]) + "\n")
-    given = ImportOptions(timezone=NEW_YORK)
-    home.change_fs(lambda fs: copy_in(fs, *targets(fs, [parse_host("in.csv")], f"{home.path}/s.series"), given))
+    take(home, f"{home.path}/s.series", ImportOptions(timezone=NEW_YORK))
     assert instants(home) == ["05:00", "05:30", "06:00", "06:30"] * 2
 
 
@@ -166,11 +171,11 @@ def test_missing_values_are_left_out_of_reductions_pictures_and_neither_lost_in_
             assert row["temp.avg"] == pytest.approx(sum(there) / len(there))
     # the picture of the readings, and that of the reduction, show the same highest and lowest value
     over = Range(_micros(begin), _micros(times[-1]) + 1, 50)
-    for source, value, low, high in (
+    for source, column, low, high in (
         ("series", "temp", None, None),
         (f"({query})", '"temp.avg"', '"temp.min"', '"temp.max"'),
     ):
-        with rows(home.pond, path, buckets_query(source, "epoch_us(timestamp)", value, over, low, high)) as found:
+        with rows(home.pond, path, buckets_query(source, "epoch_us(timestamp)", column, over, low, high)) as found:
             line = choose(of_rows(found.read_all().to_pydict()), over)
         shown = [each for each in (line.high or line.values) if each is not None]
         every = [each for there in model.values() for each in there]

@@ -216,8 +216,7 @@ class Refresh:
             f" FROM {{}} AS v JOIN temp.main.{lost} AS d ON {equal}) WHERE nth <= -n"
         )
         if twins:
-            both = ((name, apart(f"v.{own[place][0]}", own[place][2])) for place, name in twins)
-            marks = {name: mark for name, mark in both if mark is not None}
+            marks = {name: apart(f"v.{own[place][0]}", own[place][2]) or "" for place, name in twins}
             same = " AND ".join(f"{mark} IS NOT DISTINCT FROM e.a_{name}" for name, mark in marks.items())
             alike = " AND ".join(
                 f"d.t_{name} IS NOT DISTINCT FROM e.t_{name}"
