@@ -15,7 +15,7 @@ import pytest
 import quacklake
 from quacklake import faults
 from quacklake.catalog import own_tables
-from quacklake.errors import StreamBatchDoneError, StreamMismatchError
+from quacklake.errors import StorageError, StreamBatchDoneError, StreamMismatchError
 from quacklake.faults import Fault, FaultInjected
 from quacklake.format.objects import BatchContent, StreamMark, marked
 from quacklake.pipelines import Pipeline
@@ -287,7 +287,7 @@ def test_spark_itself_goes_on_from_any_checkpoint_or_it_is_said(inbox: Inbox, st
         try:
             with faults.arm(Fault(pattern=point)):
                 run()
-        except (FaultInjected, StreamMismatchError, PySparkException) as error:
+        except (FaultInjected, StreamMismatchError, StorageError, PySparkException) as error:
             outcomes[f"{damage}: {type(error).__name__}"] += 1
         check()
         if marks() == before:
