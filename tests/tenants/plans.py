@@ -78,6 +78,9 @@ def multiply(connection: sa.Connection, source: int) -> None:
         others = ", ".join(f't."{column["name"]}"' for column in columns)
         rows = f"SELECT c.catalog_id, {others} FROM {name} t, ducklake_catalog c WHERE c.catalog_id <> {source}"
         connection.execute(sa.text(f"INSERT INTO {name} {rows}"))
+    # the rows name files in the folder of the one
+    path = f"SELECT value FROM ducklake_metadata WHERE catalog_id = {source} AND key = 'data_path'"
+    connection.execute(sa.text(f"UPDATE ducklake_catalog SET folder = ({path})"))
     connection.commit()
 
 
