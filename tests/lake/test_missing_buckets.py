@@ -15,6 +15,7 @@ from quacklake import Lake
 from quacklake.engines.duckdb import connections
 from quacklake.errors import CorruptFileError, StorageError
 from services import S3Server
+from tests.layout import move
 
 
 def _settings(server: S3Server) -> dict[str, Any]:
@@ -41,7 +42,7 @@ def lake(
         table.append(pa.table({"id": range(50, 80)}))
         lake.expire_snapshots(keep_last=1)
     database = sqlite3.connect(tmp_path / "lake.db")
-    database.execute("UPDATE ducklake_metadata SET value = 's3://there-is-none/lake/' WHERE key = 'data_path'")
+    move(database, "s3://there-is-none/lake/")
     database.commit()
     database.close()
     with quacklake.connect(url, **settings) as gone:
