@@ -25,7 +25,7 @@ from .random_values import Type, random_type, random_value
 DATABASES = ("sqlite", "duckdb", "postgres", "mysql", "tenant", "next")
 LIMIT = 6
 TURNS = range(int(os.environ.get("QUACKLAKE_VALUE_TURNS", "2")))
-"""How many random tables each database gets; a long run sets it."""
+"""The random tables of each database; a long run sets their number."""
 _TEXT_IN_ARROW = {"INTERVAL", "TIMETZ", "UHUGEINT", "HUGEINT", "VARIANT", "JSON", "UUID"}
 
 

@@ -207,7 +207,7 @@ class _Value:
 
     @property
     def may_be_misread(self) -> bool:
-        """Whether DuckDB may take a text of such values for another value: lists inside of others, with texts."""
+        """True when DuckDB may take a text of such values for another value: lists inside of others, with texts."""
         if not self.stored.nested or (self.database == "duckdb" and not self.stored.travels_as_text):
             return False
         inside = [child for child in self.stored.children if child.nested]

@@ -22,7 +22,7 @@ from quacklake.storage import Store
 from quacklake.storage.parquet import glance
 
 _OWN_NAME = "ducklake-0"
-"""What is in the names of the files that lakes write themselves, with field ids: the time begins their number."""
+"""A part of the names of the files that lakes write themselves, with field ids: the time begins their number."""
 _FIRST_ID = -(1 << 40)
 """The ids of mappings that no catalog has; those of an open transaction are nearer to zero."""
 _KNOWN = 16_384
