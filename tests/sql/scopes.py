@@ -128,7 +128,7 @@ def _type(fields: tuple[str, ...]) -> str:
 
 @dataclass
 class Tally:
-    """How many queries were compared, how many DuckDB refused, and the differences."""
+    """The counts of compared and refused queries, and the differences."""
 
     queries: int = 0
     refused: int = 0
