@@ -33,7 +33,7 @@ MESSAGES ?= 20000
 MESSAGE_KILLS ?= 10
 # The samples that `make test` takes, by default those that CI proved for this commit; and another round of `make prove`
 SEED ?=
-# all: `make test` takes every test function, as CI does
+# all: `make test` takes every test function
 FUNCTIONS ?=
 # 2/5: `make test-all` takes the second of five parts
 SHARD ?=

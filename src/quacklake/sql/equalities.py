@@ -21,7 +21,7 @@ from typing import Any
 
 from quacklake.engines.duckdb.sql import EVERY_COLUMN
 from quacklake.format.names import fold
-from quacklake.sql.tree import Node, nodes
+from quacklake.sql.tree import Node, constant_of, nodes
 
 _RENAMING = ("SUBQUERY", "BASE_TABLE", "JOIN")
 
@@ -94,10 +94,10 @@ def _names(node: Node) -> set[str]:
 
 def _is_other(node: Node) -> bool:
     """Return whether an expression is a constant that is not zero."""
-    if node.get("class") != "CONSTANT":
+    constant = constant_of(node)
+    if constant is None:
         return False
-    value = node["value"].get("value")
     try:
-        return float(value) != 0
+        return float(constant.value) != 0
     except (TypeError, ValueError):
-        return not isinstance(value, dict)
+        return not isinstance(constant.value, dict)

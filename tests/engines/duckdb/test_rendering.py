@@ -35,6 +35,14 @@ _PARTS = ("struct_extract", "array_extract", "array_slice")
 _LISTS = ("column_names", "column_name_alias", "using_columns", "exclude_list", "aliases", "unpivot_names")
 
 
+def text_of(node: dict[str, Any]) -> Any:
+    """Return the text of a constant, in the form of either version of DuckDB; None for another node."""
+    if node.get("class") != "CONSTANT":
+        return None
+    literal = node.get("literal")
+    return node["value"].get("value") if literal is None else literal["text"] if literal["kind"] == "STRING" else None
+
+
 def names_in(tree: Any) -> Counter[tuple[str, str]]:
     """Return every name and text in a tree with its place, found without the code under test."""
     found: Counter[tuple[str, str]] = Counter()
@@ -43,7 +51,7 @@ def names_in(tree: Any) -> Counter[tuple[str, str]]:
         named = ((key, node.get(key)) for key in _NAMED if not stands_in or key == "alias")
         found.update((key, name) for key, name in named if isinstance(name, str) and name not in ("", "valueslist"))
         found.update((key, str(name)) for key in _LISTS for name in node.get(key) or ())
-        text = node["value"].get("value") if node.get("class") == "CONSTANT" else None
+        text = text_of(node)
         if isinstance(text, str) and not _PLAIN.fullmatch(text):
             found["text", text] += 1
         if not stands_in and node.get("type") in (
