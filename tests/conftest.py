@@ -39,6 +39,9 @@ from tests.duckdbs import needs_extensions
 from tests.layout import CATALOG, LAYOUT
 
 scratch.use()
+# For the processes that this one starts, such as the workers of a run. Otherwise glibc soon takes large blocks from its
+# heap, too, which then grows by gigabytes that nobody uses, until the kernel refuses to fork the process.
+os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", str(1 << 20))
 pytest.register_assert_rewrite("tests.conformance.history", "tests.conformance.statistics")
 
 # The examples of Hypothesis are those of the seed too, so that the same run finds the same failure.

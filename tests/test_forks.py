@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -134,3 +136,23 @@ def test_a_child_leaves_the_databases_of_sessions_to_its_parent(tmp_path: Path) 
         assert lake.sql(query).fetchall() == [(1,)]
     assert left is not None
     assert left.connection.execute("SELECT 1").fetchall() == [(1,)]
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs the memory map of a process")
+@pytest.mark.parametrize("as_tests", [True, False])
+def test_large_blocks_of_a_test_process_are_outside_of_its_heap(as_tests: bool) -> None:
+    code = """
+import ctypes, re
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
+libc.free(libc.malloc(30 << 20))  # from now on glibc takes smaller ones from the heap, unless it is told otherwise
+block = libc.malloc(20 << 20)
+with open("/proc/self/maps") as maps:
+    heap = re.search(r"^([0-9a-f]+)-([0-9a-f]+) .*\\[heap\\]", maps.read(), re.M)
+print(int(heap[1], 16) <= block < int(heap[2], 16))
+"""
+    environment = dict(os.environ)
+    if not as_tests:
+        environment.pop("MALLOC_MMAP_THRESHOLD_")
+    run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == str(not as_tests)
