@@ -89,7 +89,9 @@ def test_inserts_stream_through_plain_spark_code(site: LakeSite, session: SparkS
     quacklake.register_spark(session, lake)
     found = Collected(tmp_path / "stream")
     stream = session.readStream.format("quacklake").load("t").select("id")
-    assert sorted(row[0] for row in found.run(stream)) == [*range(500), *range(1000, 1300)]
+    left = sorted(lake.table("t").to_arrow().column("id").to_pylist())
+    assert len(left) == 500 - 31 + 300 - 16
+    assert sorted(row[0] for row in found.run(stream)) == left
     lake.table("t").append(pa.table({"id": [7000], "name": ["x"], "n": [1.0]}))
     assert found.run(stream) == [(7000,)]
     assert not tells(tmp_path / "stream", site)
@@ -103,7 +105,7 @@ def test_each_task_gets_the_keys_of_its_own_files_only(site: LakeSite, monkeypat
     start = source.start(EARLIEST)
     parts = [pickle.dumps(part) for part in slices_of(source, source.plan(start, source.latest(start)))]
     assert [[key for key in keys if key in part] for part in parts] == [[key] for key in keys]
-    assert sum(batch.num_rows for part in parts for batch in read_slice(pickle.loads(part))) == 800
+    assert sum(batch.num_rows for part in parts for batch in read_slice(pickle.loads(part))) == 800 - 31 - 16
     assert not any(key.decode() in repr(pickle.loads(part)) for key in keys for part in parts)
 
 
