@@ -120,10 +120,12 @@ def test_an_update_of_rows_of_the_same_batch_is_no_insert(site: LakeSite, sessio
     lake = site.lake()
     orders = lake.create_table("orders", [{"id": number, "amount": 1} for number in range(20)])
     lake.create_table("copy", {"id": pa.int64(), "amount": pa.int64()})
+    copy = quacklake.spark(lake, session).pipeline("orders", "SELECT * FROM source", "copy", name="copy")
+    copy.run()
     orders.update({"amount": 7}, "id = 1")
     orders.append([{"id": number, "amount": 2} for number in range(20, 40)])
     orders.update({"amount": 8}, "id IN (1, 2, 25)")
-    quacklake.spark(lake, session).pipeline("orders", "SELECT * FROM source", "copy", name="copy").run()
+    copy.run()
     assert sorted(contents(lake, "copy")) == [(number, 1 if number < 20 else 2) for number in range(40)]
 
 
