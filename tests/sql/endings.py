@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-import duckdb
-
 import quacklake
+from quacklake import duckdb_versions
 from tests.layout import NAMED
 
 #: Expressions of type INTEGER that fail, by the way in which they fail. ``i`` is a column of the statement's table.
@@ -220,7 +219,7 @@ class PlainPlayer:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.connection = duckdb.connect()
+        self.connection = duckdb_versions.connect()
         self.connection.execute("SET threads = 1; ATTACH ':memory:' AS lake; USE lake")
 
     def run(self, sql: str) -> list[Any]:
