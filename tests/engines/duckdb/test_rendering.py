@@ -48,7 +48,9 @@ def names_in(tree: Any) -> Counter[tuple[str, str]]:
     found: Counter[tuple[str, str]] = Counter()
     for node in nodes(tree):
         stands_in = node.get("catalog") == "system" and node["function_name"] in _PARTS  # for a part of a value
-        named = ((key, node.get(key)) for key in _NAMED if not stands_in or key == "alias")
+        # the parameters of a statement are listed even where they stand in a window that nothing uses
+        is_listed = isinstance(node.get("value"), int)
+        named = ((key, node.get(key)) for key in _NAMED if not (stands_in or is_listed) or key == "alias")
         found.update((key, name) for key, name in named if isinstance(name, str) and name not in ("", "valueslist"))
         found.update((key, str(name)) for key in _LISTS for name in node.get(key) or ())
         text = text_of(node)

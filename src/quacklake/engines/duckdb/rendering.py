@@ -16,7 +16,7 @@ from typing import Any
 
 import duckdb
 
-from quacklake.duckdb_versions import first_row
+from quacklake.duckdb_versions import IS_2, first_row
 from quacklake.engines.duckdb.trees import PLACES, Node, TooManyParts, bare, read_document, serialize
 from quacklake.errors import SqlError
 from quacklake.format.names import literal, quote
@@ -94,7 +94,7 @@ def _quoted(node: Any) -> Any:
     if not isinstance(node, Mapping):
         return node
     copy = {key: _quoted(value) if isinstance(value, dict | list) else value for key, value in node.items()}
-    if copy.get("class") == "STAR" and copy["relation_name"]:
+    if copy.get("class") == "STAR" and copy["relation_name"] and not IS_2:  # 2.x quotes it
         copy["relation_name"] = quote(copy["relation_name"])
     elif copy.get("class") == "PARAMETER" and not _PLAIN_PARAMETER.fullmatch(copy["identifier"]):
         copy["identifier"] = quote(copy["identifier"])
@@ -105,13 +105,15 @@ def _quoted(node: Any) -> Any:
 
 _TEXT = {"id": "VARCHAR", "type_info": None}
 _DIGITS = Context(prec=40)
+_PLAIN_FUNCTION = re.compile(r"[a-z_]+")
 
 
 def _exact(node: Any) -> Any:
     """Return a tree of the same meaning that DuckDB writes exactly.
 
     Numbers like 1e3 and 5., which 1.5 writes as others, get casts; 2.x keeps their text. A field with an apostrophe in
-    its name, which DuckDB doubles, and an element of what it writes without parentheses, are taken by functions.
+    its name, which DuckDB doubles, and an element of what it writes without parentheses, are taken by functions. 2.x
+    writes an operator whose function has a plain name, as LIKE … ESCAPE, as a call of it.
     """
     if isinstance(node, list):
         return [_exact(item) for item in node]
@@ -120,6 +122,8 @@ def _exact(node: Any) -> Any:
     text = _exact_text(node.get("value")) if node.get("class") == "CONSTANT" else None
     if text is None:
         copy = {key: _exact(value) for key, value in node.items()}
+        if copy.get("is_operator") and _PLAIN_FUNCTION.fullmatch(copy["function_name"]):
+            copy["is_operator"] = False
         is_access = copy.get("class") == "OPERATOR" and copy["type"] in _ACCESS
         return _call(copy) if is_access and not _is_exact_access(copy) else copy
     child = {**node, "alias": "", "value": {"type": _TEXT, "is_null": False, "value": text}}
