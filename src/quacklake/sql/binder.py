@@ -119,15 +119,18 @@ class Binder:
         """Return the constant that a call evaluates to, or the call if there is none."""
         connection = self.session.connection
         query = tree.render(connection, tree.query_of(connection, {**node, "alias": "v"}))
-        row = first_row(connection, f"SELECT typeof(v), CAST(v AS VARCHAR) FROM ({query})")
-        assert row is not None
-        value = f"CAST({'NULL' if row[1] is None else literal(str(row[1]))} AS {row[0]})"
+        kind = first_row(connection, f"SELECT typeof(v) FROM ({query})")
+        assert kind is not None
+        # one query gives the text and compares it: now() is another time in the next
+        same = f"v IS NOT DISTINCT FROM CAST(CAST(v AS VARCHAR) AS {kind[0]})"
         try:
-            same = first_row(connection, f"SELECT v IS NOT DISTINCT FROM {value} FROM ({query})")
-        except duckdb.Error:  # a text cannot be written that has a NUL in it, nor read as the type
+            row = first_row(connection, f"SELECT CAST(v AS VARCHAR), {same} FROM ({query})")
+        except duckdb.Error:  # the text cannot be read as the type
             return node
-        if same != (True,):  # the text of a UNION does not tell its tag
+        # the text of a UNION does not tell its tag, and that with a NUL cannot be written
+        if row is None or row[1] is not True or "\0" in str(row[0]):
             return node
+        value = f"CAST({'NULL' if row[0] is None else literal(row[0])} AS {kind[0]})"
         return {**tree.expression_of(connection, value), "alias": node["alias"]}
 
     # -- binding -------------------------------------------------------------------------------------------------------
