@@ -11,6 +11,7 @@ import duckdb
 import pytest
 
 import quacklake
+from quacklake.duckdb_versions import IS_2
 from quacklake.errors import ConstraintError, InputError, QuacklakeError, SqlError
 
 Run = Callable[..., list[tuple[Any, ...]]]
@@ -121,7 +122,13 @@ def test_a_merge_tries_clauses_with_conditions_first(people: Run, when: str) -> 
     for order in itertools.permutations(clauses):
         statement = f"MERGE INTO t USING {source} n(id) ON {on} {' '.join(order)}"
         plain.execute("CREATE OR REPLACE TABLE t AS FROM (VALUES (1, 'a'), (2, 'b'), (3, 'c')) t(id, name)")
-        expected = plain.execute(statement).fetchall()
+        try:
+            expected = plain.execute(statement).fetchall()
+        except duckdb.ParserException:  # 2.0 refuses a clause after one without a condition
+            assert IS_2 and order[-1] != clauses[0]
+            with pytest.raises(SqlError, match="unreachable"):
+                people(statement)
+            continue
         people("BEGIN")
         assert people(statement) == expected == [(1,)]
         assert sorted(people("FROM t")) == sorted(plain.execute("FROM t").fetchall())

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from quacklake.duckdb_versions import IS_2
 from quacklake.errors import SqlError
 from quacklake.format.evolution import PRIMARY_KEY, key_columns
 from quacklake.format.names import fold, quote
@@ -308,8 +309,15 @@ def _lake_table(session: Session, names: list[str], prefix: str) -> Target | Non
 
 
 def _check_reachable(clauses: list[Clause]) -> None:
-    """Raise ``SqlError`` when two clauses for the same rows have no condition."""
+    """Raise ``SqlError`` when two clauses for the same rows have no condition; in 2.x also for any after one."""
     unconditional = [clause.matched for clause in clauses if clause.condition is None]
+    for number, clause in enumerate(clauses):
+        when = WHEN[clause.matched]
+        if IS_2 and clause.matched in (each.matched for each in clauses[:number] if each.condition is None):
+            raise SqlError(
+                f"Parser Error: Unconditional {when} clause was already defined - any following {when} clause would be"
+                " unreachable"
+            )
     for matched, when in WHEN.items():
         if unconditional.count(matched) > 1:
             raise SqlError(
