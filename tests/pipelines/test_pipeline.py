@@ -236,10 +236,13 @@ def test_a_run_that_was_replaced_can_neither_confirm_nor_finish(lake: quacklake.
 def test_two_processes_do_not_run_one_pipeline(lake: quacklake.Lake, tmp_path: Path) -> None:
     add(lake, 0, 5)
     given = definition(tmp_path, ("lake",), lease="1 minute")  # longer than a busy machine takes to come here
-    first = Pipeline(lake, given).start()
+    impatient = definition(tmp_path, ("lake",), lease="1 second")  # it waits as long as its own lease would last
+    runs = threading.Event()
+    first = Pipeline(lake, given).start(on_batch=lambda report: runs.set())
     try:
+        assert runs.wait(60)
         with connect(tmp_path) as other, pytest.raises(LeaseHeldError, match='runs the pipeline "p"'):
-            Pipeline(other, given).run(until_caught_up=True)
+            Pipeline(other, impatient).run(until_caught_up=True)
     finally:
         first.stop()
     with connect(tmp_path) as other:
