@@ -14,7 +14,8 @@ import duckdb
 import pyarrow as pa
 
 import quacklake
-from quacklake.duckdb_versions import run
+from quacklake.duckdb_versions import IS_2, run
+from quacklake.format.names import quote
 
 __all__ = ["Answer", "Twins"]
 
@@ -93,6 +94,16 @@ class Twins:
         for sql in statements:
             self.session.sql(sql)
             self.plain.execute(sql)
+
+    def plain_view(self, name: str, sql: str) -> str:
+        """Return the statement that makes a view in plain DuckDB, with the titles of the query itself.
+
+        2.x leaves the catalog out of the text of a view that names it, and so out of titles; a lake keeps it.
+        """
+        titles = self.plain.sql(sql).columns if IS_2 else []
+        is_other = any("lake." in title for title in titles) and len(set(map(str.lower, titles))) == len(titles)
+        columns = f"({', '.join(map(quote, titles))})" if is_other else ""
+        return f"CREATE VIEW {name}{columns} AS {sql}"
 
     def both(self, sql: str, params: Parameters = None) -> tuple[Answer, Answer]:
         """Return the results of a statement in the lake and in plain DuckDB."""

@@ -76,10 +76,13 @@ def test_titles_are_those_of_duckdb(twins: Twins, sql: str) -> None:
     if not depends_on_rows and "current_setting" not in sql:
         assert twins.mine(sql, safe=True) == plain
     for kind in ("TABLE",) if depends_on_rows else ("TABLE", "VIEW"):
-        twins.prepare(f"CREATE {kind} made AS {sql}")
-        twins.same("SELECT * FROM made")
-        twins.same("SELECT column_name, column_type FROM (DESCRIBE made)")
-        twins.prepare(f"DROP {kind} made")
+        twins.session.sql(f"CREATE {kind} made AS {sql}")
+        twins.plain.execute(f"CREATE TABLE made AS {sql}" if kind == "TABLE" else twins.plain_view("made", sql))
+        try:
+            twins.same("SELECT * FROM made")
+            twins.same("SELECT column_name, column_type FROM (DESCRIBE made)")
+        finally:
+            twins.prepare(f"DROP {kind} made")
 
 
 def test_names_of_temporary_objects_are_stored_nowhere(tmp_path: Path) -> None:
@@ -87,8 +90,9 @@ def test_names_of_temporary_objects_are_stored_nowhere(tmp_path: Path) -> None:
         lake.sql("CREATE MACRO inc(x) AS x + 1; CREATE TABLE t AS SELECT 1 AS x")
         lake.create_view("v", "SELECT inc(x), 1e0 FROM t")
         lake.sql("CREATE TABLE u AS SELECT inc(x), (SELECT count(*) FROM t) FROM t")
-        assert lake.sql("FROM v").columns == ["inc(x)", "1.0"]
-        assert lake.sql("FROM v").columns == ["inc(x)", "1.0"]
+        number = duckdb.sql("SELECT 1e0").columns[0]  # versions of DuckDB name it differently
+        assert lake.sql("FROM v").columns == ["inc(x)", number]
+        assert lake.sql("FROM v").columns == ["inc(x)", number]
         assert lake.sql("FROM u").columns == ["inc(x)", "(SELECT count_star() FROM t)"]
 
 

@@ -124,6 +124,8 @@ class _Titles:
             at = len(self._sql.encode()[:place].decode(errors="ignore"))
             start, end = max((found for found in self._items if found[0] <= at < found[1]), default=(0, 0))
             title = _title(self._sql[start:end])
+            if title is not None and item.get("class") == "COLUMN_REF":
+                title = item["column_names"][-1]  # 2.x tells its whole path
             if title is not None:
                 return title, end
         try:
