@@ -350,6 +350,8 @@ def _fill(lake: Lake, data: Path) -> None:
     lake.create_macro("m", ["x"], "x + 1")
     lake.create_schema("s2")
     lake.create_table("s2.old", rows)
+    lake.create_table("s2.gone", rows)
+    lake.drop_table("s2.gone")
     lake.sql("CREATE MATERIALIZED VIEW mv REFRESH ON COMMIT AS SELECT v, count(*) AS n FROM t GROUP BY v")
     lake.options.set("target_file_size", "1MB", table="t")
     lake.history.set_retention("t", "30 days")
@@ -374,6 +376,7 @@ def _fill(lake: Lake, data: Path) -> None:
     )
     lake.drop_table("s2.old")
     lake.table("j").append([{"id": 99, "v": None}])
+    t.delete("id BETWEEN 50 AND 70")  # more than are kept inline: a delete file
     lake.expire_snapshots(keep_last=8)
 
 

@@ -79,6 +79,13 @@ def test_every_column_that_a_tenant_can_write_is_listed_with_its_use(
             assert writable(role, other) == set()
 
 
+def test_the_tenant_has_a_row_to_write_into_in_nearly_every_table(sqlite: Scene) -> None:
+    """A value that finds no row is written nowhere, and proves nothing."""
+    tables = {table for table, _ in COLUMNS}
+    empty = {table for table in tables if not sqlite.look(f"SELECT 1 FROM {table} WHERE catalog_id = 0 LIMIT 1")}
+    assert empty == {"ducklake_view_column_tag", "quacklake_leases", "quacklake_checkpoints"}
+
+
 #: What ended the work on all catalogs, kept a reader or a check busy for ever, or ended in an error that is none of ours.
 FOUND = (
     ("ducklake_snapshot", "snapshot_time", "x"),
@@ -97,16 +104,16 @@ def named(case: Case) -> str:
     return f"{case.table}.{case.column}-{hashlib.sha256(str(case).encode()).hexdigest()[:8]}"
 
 
-@pytest.mark.parametrize("case", seeds.some(LOOSE, 6, "hostile values on SQLite", always=FOUND_LOOSE), ids=named)
+@pytest.mark.parametrize("case", seeds.some(LOOSE, 5, "hostile values on SQLite", always=FOUND_LOOSE), ids=named)
 def test_what_a_tenant_writes_on_sqlite_reaches_nobody_else(sqlite: Scene, case: Case) -> None:
     check(sqlite, case)
 
 
-@pytest.mark.parametrize("case", seeds.some(STRICT, 4, "hostile values by a role", always=FOUND_STRICT), ids=named)
+@pytest.mark.parametrize("case", seeds.some(STRICT, 3, "hostile values by a role", always=FOUND_STRICT), ids=named)
 def test_what_a_role_writes_reaches_nobody_else(granted: Scene, case: Case) -> None:
     check(granted, case)
 
 
-@pytest.mark.parametrize("case", seeds.some(SHOWN, 2, "hostile values through an exposure"), ids=named)
+@pytest.mark.parametrize("case", seeds.some(SHOWN, 1, "hostile values through an exposure"), ids=named)
 def test_what_is_written_through_an_exposed_catalog_reaches_nobody_else(exposed: Scene, case: Case) -> None:
     check(exposed, case)
