@@ -15,13 +15,16 @@ import string
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from urllib.parse import unquote
 
 from quacklake.errors import InvalidNameError, PathError
 
 MAX_NAME = 1024
 """The longest name we make, in characters. The format has no limit, databases and directories do."""
+
+EVERY_COLUMN: Collection[str] = ("*",)
+"""Stands for the names of all columns."""
 
 _QUOTED = re.compile(r'"((?:[^"]|"")+)"')
 _NESTED = re.compile(r'"(?:[^"]|"")+"(?:\."(?:[^"]|"")+")+')

@@ -11,11 +11,10 @@ import duckdb
 
 from quacklake.duckdb_versions import arrow_table, first_row
 from quacklake.engines.duckdb.engine import places_to_target
-from quacklake.engines.duckdb.sql import EVERY_COLUMN
 from quacklake.engines.duckdb.trees import Node
 from quacklake.errors import NotFoundError, QuacklakeError, UnsupportedFeatureError
 from quacklake.format.bounds import Predicate, every
-from quacklake.format.names import fold, quote
+from quacklake.format.names import EVERY_COLUMN, fold, quote
 from quacklake.format.objects import TableInfo
 from quacklake.format.schema import Column
 from quacklake.format.snapshots import Operation

@@ -19,8 +19,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from quacklake.engines.duckdb.sql import EVERY_COLUMN
-from quacklake.format.names import fold
+from quacklake.format.names import EVERY_COLUMN, fold
 from quacklake.sql.tree import Node, constant_of, nodes
 
 _RENAMING = ("SUBQUERY", "BASE_TABLE", "JOIN")

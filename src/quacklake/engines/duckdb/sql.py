@@ -21,7 +21,7 @@ from quacklake.engines.duckdb.shapes import Shape
 from quacklake.errors import UnsupportedFeatureError
 from quacklake.format.inline import data_table_name
 from quacklake.format.mappings import MappedColumn, NameMapping, hive_values
-from quacklake.format.names import fold, literal, quote
+from quacklake.format.names import EVERY_COLUMN, fold, literal, quote
 from quacklake.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID, NAME_POS, NAME_SNAPSHOT_ID
 from quacklake.format.schema import Column, initial_value, reshaped
 from quacklake.scan.plan import LOCAL_VERSION, UNREADABLE, VIRTUAL, ScanPlan, column_key, unreadable_key
@@ -473,10 +473,6 @@ _EQUALITY = re.compile(r"(?<![<>!])=|\b(?:in|any|some)\b", re.IGNORECASE)
 def needs_guard(where: object) -> bool:
     """Return True for ``IS DISTINCT FROM``: DuckDB's readers skip blocks of nothing but NULL for it, wrongly."""
     return isinstance(where, str) and "distinct" in where.lower()
-
-
-EVERY_COLUMN: Collection[str] = ("*",)
-"""Stands for the names of all columns."""
 
 
 def looked_up(columns: Sequence[Column], compared: Collection[str]) -> list[Column]:
