@@ -10,10 +10,14 @@ import duckdb
 import pyarrow as pa
 
 from quacklake.config import redact_statement
-from quacklake.engines.duckdb.connections import message_of, translate
-from quacklake.errors import CancelledError, MemoryLimitError, NotPermittedError, SqlError, StorageError
-from quacklake.operations.context import ours_for
-from quacklake.scan.plan import UNREADABLE
+from quacklake.errors import (
+    CancelledError,
+    MemoryLimitError,
+    NotPermittedError,
+    QuacklakeError,
+    SqlError,
+    StorageError,
+)
 from quacklake.sql.attached import PREFIX
 from quacklake.sql.words import caret, without_literals
 
@@ -64,16 +68,16 @@ def translated(roots: Sequence[str] = (), *, safe: bool = False) -> Iterator[Non
             raise NotPermittedError(str(error).strip().splitlines()[0]) from error
         if safe and isinstance(error, duckdb.OutOfMemoryException):
             raise _out_of_memory() from error
-        if isinstance(error, duckdb.InvalidInputException) and UNREADABLE in str(error):
-            raise translate(error, "run the statement") or error from error
+        if isinstance(error, duckdb.InvalidInputException) and _is_unreadable(error):
+            raise _of_engine(error) or error from error
         if isinstance(error, _STATEMENT):
             raise SqlError(str(error).strip()) from error
         if isinstance(error, duckdb.IOException) and not any(root in str(error) for root in roots):
             text = str(error).strip()
             raise _outage(text) or StorageError(text) from error
-        raise translate(error, "run the statement") or error from error
+        raise _of_engine(error) or error from error
     except pa.ArrowException as error:
-        raise ours_for(error) or error from error
+        raise _ours(error) or error from error
     except RecursionError as error:
         raise SqlError("the statement is nested too deeply", hint="use fewer levels of subqueries") from error
     except RuntimeError as error:
@@ -84,6 +88,8 @@ def translated(roots: Sequence[str] = (), *, safe: bool = False) -> Iterator[Non
             "a value of a parameter cannot be handed to DuckDB", hint="is it a text of whole characters?"
         ) from error
     except UnicodeDecodeError as error:
+        from quacklake.engines.duckdb.connections import message_of
+
         raise SqlError(message_of(error)) from error
     except UnicodeEncodeError as error:
         raise SqlError("the statement holds a character that UTF-8 cannot encode") from error
@@ -95,10 +101,31 @@ def translated(roots: Sequence[str] = (), *, safe: bool = False) -> Iterator[Non
         # not an outage: Arrow's message when DuckDB has no Arrow type for a column
         raise _outage(str(error)) or SqlError(str(error)) from error
     except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError, AssertionError) as error:
-        ours = ours_for(error)
+        ours = _ours(error)
         if ours is None:
             raise
         raise ours from error
+
+
+# What knows these errors loads scans and the catalog, which a statement that succeeds may not need.
+
+
+def _is_unreadable(error: duckdb.Error) -> bool:
+    from quacklake.scan.plan import UNREADABLE
+
+    return UNREADABLE in str(error)
+
+
+def _of_engine(error: Exception) -> QuacklakeError | None:
+    from quacklake.engines.duckdb.connections import translate
+
+    return translate(error, "run the statement")
+
+
+def _ours(error: Exception) -> QuacklakeError | None:
+    from quacklake.operations.context import ours_for
+
+    return ours_for(error)
 
 
 def _outage(text: str) -> StorageError | None:
