@@ -34,7 +34,6 @@ from quacklake.errors import (
     StorageError,
 )
 from quacklake.format.names import literal
-from quacklake.scan.plan import UNREADABLE, UNREADABLE_HINT
 
 if TYPE_CHECKING:
     from quacklake.storage import S3Options, Store
@@ -49,6 +48,7 @@ _KEY_SIGNS = ("AES tag", "'encryption_config' was", "encrypted file", "Invalid A
 def translate(error: BaseException, doing: str) -> QuacklakeError | None:
     """Return the error of ours that a DuckDB error means, or None for one that is not DuckDB's."""
     from quacklake.engines.duckdb.rows import REFUSALS
+    from quacklake.scan.plan import UNREADABLE, UNREADABLE_HINT
     from quacklake.storage.failures import outage_of
 
     text = str(error).strip()
