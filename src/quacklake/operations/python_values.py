@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 _DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 _MIDNIGHT = "24:00:00"
@@ -38,6 +37,8 @@ def _has_midnight(column: pa.ChunkedArray | pa.Array) -> bool:
     """Return whether a column may hold the time 24:00, which Arrow makes 00:00 in Python."""
     arrow = column.type
     if pa.types.is_time(arrow):
+        import pyarrow.compute as pc  # which few results need
+
         number = column.cast(pa.int32() if arrow.bit_width == 32 else pa.int64())
         return bool(pc.max(number).as_py() == _DAY[arrow.unit])
     return pa.types.is_nested(arrow) and _has_times(arrow)
