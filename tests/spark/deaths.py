@@ -81,8 +81,8 @@ class Deaths:
             try:
                 with death(point, self.dice.randint(1, _ANYWHERE[point]), clean=self.dice.random() < 0.25):
                     self._live(executors=number % _EXECUTORS == len(POINTS))
-            except Died as death:
-                self.points[str(death)] += 1
+            except Died as died:
+                self.points[str(died)] += 1
         self.finish()
         assert sum(self.points.values()) == kills
 
