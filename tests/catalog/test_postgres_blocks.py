@@ -19,7 +19,7 @@ import quacklake
 from quacklake.catalog.databases import postgres, postgres_blocks
 from quacklake.errors import CatalogError
 from quacklake.scan import inlined_rows
-from quacklake.scan.inlined_rows import read_inlined
+from quacklake.scan.inlined_rows import check_readable, read_inlined
 from tests.layout import LAYOUT
 from tests.seeds import LONG, chance
 
@@ -84,12 +84,13 @@ def fetched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def read(lake: quacklake.Lake, name: str = "t") -> pa.Table:
-    """Return the inlined rows as a plan has them, ordered by their ids."""
+    """Return the inlined rows as a plan has them, ordered by their ids. Raise for values that cannot be read."""
     view = lake.handle.view()
     info = view.find_table("main", name)
     with lake._context.catalog.read() as reader:
         rows = read_inlined(reader, view.base, info, lake._context.catalog.encoding)
     assert rows is not None
+    check_readable(rows, info.schema.columns)
     return rows.sort_by("row_id")
 
 
@@ -198,6 +199,8 @@ def test_bytes_that_are_no_text_are_bytes_or_an_error(
             connection.execute("UPDATE ducklake_inlined_data_1_1 SET s = %b WHERE row_id = 0", [value])
         with pytest.raises(CatalogError, match="cannot be read"):
             read(lake)
+        with pytest.raises(CatalogError, match="cannot be read"):
+            lake.table("t").to_arrow()
 
 
 def test_rows_on_pages_that_were_not_counted_are_read(postgres_url: str, tmp_path: Path, fetched: list[str]) -> None:

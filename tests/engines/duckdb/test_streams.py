@@ -14,7 +14,7 @@ import pytest
 
 import quacklake
 from quacklake import Lake
-from quacklake.duckdb_versions import IS_2, arrow_table
+from quacklake.duckdb_versions import arrow_table
 from quacklake.engines.duckdb.sql import scan_sql
 from quacklake.errors import CancelledError, CorruptFileError, InputError, QuacklakeError
 from tests.catalog.stock import Stock
@@ -251,9 +251,6 @@ def test_blobs_of_any_bytes_are_found_in_files(lake: Lake) -> None:
         assert t.count(f"b = {literal}") == 50
 
 
-@pytest.mark.xfail(
-    not IS_2, reason="DuckDB 1.5.5 looks a float up in a bloom filter by its bits, and -0.0 has others than 0.0"
-)
 def test_both_zeros_are_found_in_files(lake: Lake) -> None:
     t = lake.create_table("t", pa.table({"x": pa.array([-0.0, 1.0] * 50)}))
     assert math.copysign(1, t.to_arrow().column("x")[0].as_py()) == -1
