@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from quacklake.catalog import scoped
-from quacklake.catalog.databases.database import Database
+from quacklake.catalog.databases.database import Database, Failure
 from quacklake.catalog.expiring import dead_data_file, dead_delete
 from quacklake.catalog.reading.reader import Reader
 from quacklake.catalog.shared_lake import other_lakes
@@ -255,7 +255,13 @@ def lake_data_paths(connection: Connection, database: Database, metadata_schema:
             continue
         columns = (sa.Column(name, sa.String) for name in ("key", "value"))
         t = scoped.registry(sa.Table("ducklake_metadata", sa.MetaData(), *columns, schema=schema))
-        paths = connection.execute(sa.select(t.c.value).where(t.c.key == "data_path"))
+        try:
+            paths = connection.execute(sa.select(t.c.value).where(t.c.key == "data_path")).all()
+        except sa.exc.DBAPIError as error:
+            # another lake was dropped since; on PostgreSQL the transaction cannot go on
+            if database.name != "mysql" or database.classify(error.orig or error) is not Failure.ABSENT:
+                raise
+            continue
         data_paths += [row[0] for row in paths if row[0]]
     return data_paths
 
