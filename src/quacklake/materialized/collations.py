@@ -47,7 +47,9 @@ def comparable(text: str, collation: str) -> str:
 def comparable_node(connection: duckdb.DuckDBPyConnection, value: Node, collation: str) -> Node:
     """Return the tree of what DuckDB compares in the place of a text under a collation."""
     for function in reversed(functions_of(collation) or ()):
-        value = {**tree.expression_of(connection, f"{function}(x)"), "children": [value]}
+        # DuckDB 2.0 takes the alias of an argument for the name of a parameter
+        argument, alias = {**value, "alias": ""}, value.get("alias", "")
+        value = {**tree.expression_of(connection, f"{function}(x)"), "children": [argument], "alias": alias}
     return value
 
 
