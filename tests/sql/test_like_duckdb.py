@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from quacklake.duckdb_versions import IS_2
+from quacklake.errors import SqlError
 from tests.prove.twins import Twins
 
 TABLES = ("t", "s", "s1.t")
@@ -297,3 +298,54 @@ def test_titles_have_types_as_duckdb_writes_them(twins: Twins, statement: str) -
 )
 def test_titles_of_safe_sessions_have_types_as_duckdb_writes_them(twins: Twins, statement: str) -> None:
     assert twins.mine(statement, safe=True) == twins.same(statement)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "FROM query('FROM t')",
+        "FROM QUERY('FROM main.t;') AS q(x, y)",
+        "SELECT q.* FROM query('SELECT id, ''it''''s'' AS w FROM t WHERE a > 1') AS q",
+        "SELECT sum(id) FROM query('FROM query_table(''t'') UNION ALL FROM s')",
+        "FROM system.main.query('FROM t JOIN s USING (id)')",
+        "FROM query('FROM ' || 's1' || '.t')",
+        "WITH t AS (SELECT 9 AS a) FROM query('FROM t')",
+        "WITH t AS (SELECT 9 AS a) FROM query_table('t')",
+        "FROM query_table('s1.t')",
+        'FROM query_table(\'"lake"."main".t\')',
+        "SELECT x.b FROM query_table('t') AS x WHERE x.id = 1",
+        "FROM query_table(['t', 's'])",
+        "FROM query_table(['t', 's'], true)",
+        "SELECT id, (SELECT count(*) FROM query('FROM s') AS o WHERE o.id = t.id) FROM t",
+        "SELECT t.id FROM query_table('t')",
+        "FROM query('FROM t; FROM s')",
+        "FROM query('DELETE FROM t')",
+        "FROM query('')",
+        "FROM query('FROM nothing')",
+        "FROM query(['t'])",
+        "FROM query('FROM t', 'FROM s')",
+        "FROM query(text := 'FROM t')",
+        "FROM query_table('a.b.c.d')",
+        "FROM query_table('(SELECT 1)')",
+        "FROM query_table([])",
+        "FROM query_table(['t', NULL])",
+        "FROM query_table('t', by_name := true)",
+    ],
+)
+def test_texts_that_stand_for_tables_are_read_as_tables(twins: Twins, statement: str) -> None:
+    twins.same(statement)
+
+
+def test_texts_that_stand_for_tables_may_be_parameters_and_in_views(twins: Twins) -> None:
+    twins.same("FROM query_table(?)", ["t"])
+    twins.same("FROM query('SELECT id FROM ' || $name)", {"name": "s"})
+    twins.prepare("CREATE VIEW w AS SELECT id + 1 AS n FROM query('FROM t')")
+    twins.same("FROM w")
+    twins.prepare("DROP VIEW w")
+    twins.undone("INSERT INTO t FROM query_table('s')", None, TABLES)
+
+
+def test_texts_that_name_themselves_end(twins: Twins) -> None:
+    twins.session.sql("SET VARIABLE own = 'FROM query(getvariable(''own''))'")
+    with pytest.raises(SqlError, match="inside of each other"):
+        twins.session.sql("FROM query(getvariable('own'))")

@@ -32,6 +32,7 @@ from quacklake.sql.scans import (
     settle,
     virtual_names,
 )
+from quacklake.sql.texts_as_tables import expand_texts
 from quacklake.sql.titles import Naming, name_columns
 from quacklake.sql.tree import Node
 
@@ -256,9 +257,15 @@ class Binder:
 
     def _rewrite(self, parsed: Node, scope: _Scope) -> Size | None:
         """Resolve the names of a query. Return its size if the session measures it."""
-        self.session.guard.check(
-            parsed, lambda names, is_table: self._find_macro(names, scope, is_table=is_table) is not None
-        )
+
+        def is_macro(names: Sequence[str], is_table: bool) -> bool:
+            return self._find_macro(names, scope, is_table=is_table) is not None
+
+        if not self.session.guard.safe:
+            # what is stored runs for others: it computes no text
+            evaluate = self.evaluate if scope.target is None and self.session.guard.trusted else None
+            expand_texts(self.session.connection, parsed, partial(is_macro, is_table=True), evaluate)
+        self.session.guard.check(parsed, is_macro)
         try:
             self._visit(parsed, frozenset(), frozenset(), scope)
             rows = {fold(name) for scan in self.scans for name in _row_columns(scan.table)}
