@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -110,9 +112,10 @@ def test_deadlocks_timeouts_and_serialization_failures_of_postgres_can_be_tried_
             assert classify(lake, raised.format(state)) is Failure.OTHER
 
 
-def test_a_full_disk_under_a_duckdb_file_is_no_lost_race(tmp_path: Path) -> None:
+@pytest.mark.parametrize("reason", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_a_full_disk_under_a_duckdb_file_is_no_lost_race(tmp_path: Path, reason: int) -> None:
     with new_lake(f"duckdb:///{tmp_path}/lake.db", tmp_path) as lake:
-        error = duckdb.TransactionException('Failed to commit: Could not write file "x": No space left on device')
+        error = duckdb.TransactionException(f'Failed to commit: Could not write file "x": {os.strerror(reason)}')
         assert lake._context.catalog.backend.classify(error) is Failure.FULL
 
 

@@ -20,6 +20,8 @@ from quacklake.duckdb_versions import IS_2, TRANSACTION_POLICY, arrow_table, con
 from quacklake.errors import CatalogError, ConfigError
 from quacklake.format.names import literal
 
+_NO_ROOM = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+"""The texts of the errors of a file that cannot grow: the disk, a quota or a limit of the process is full."""
 _BULK = 100
 """From this many rows on, a table of Arrow is quicker than one statement for each."""
 
@@ -159,7 +161,7 @@ class DuckDBDatabase(Database):
         return sa.func.epoch_ms(sa.func.now())
 
     def classify(self, error: BaseException) -> Failure:
-        if isinstance(error, duckdb.Error) and os.strerror(errno.ENOSPC) in str(error):
+        if isinstance(error, duckdb.Error) and any(reason in str(error) for reason in _NO_ROOM):
             return Failure.FULL  # DuckDB has no number for this: a commit that fails so is a TransactionException
         if isinstance(error, duckdb.ConstraintException | duckdb.TransactionException | duckdb.SerializationException):
             return Failure.COLLISION
