@@ -14,6 +14,7 @@ import pyarrow as pa
 import quacklake
 from quacklake import Lake, Table
 from quacklake.access import LakeAccess
+from quacklake.format.objects import BatchContent
 from quacklake.maintenance.lake_maintenance import LakeMaintenance
 from quacklake.materialized.views import MaterializedViews
 from quacklake.operations.options import LakeHistory, LakeOptions, StreamPositions
@@ -425,6 +426,8 @@ def _quiet() -> Iterator[Case]:
         "attach": _attached,
         "register": _registered,
         "streams.claim": lambda m, o: m.streams.claim(o.stream, "query of mine").epoch,
+        "streams.find": lambda m, o: m.streams.find(o.stream),
+        "streams.note_content": lambda m, o: m.streams.note_content(o.stream, "run", 0, BatchContent("digest")),
         "create_schema": lambda m, o: m.create_schema("both"),
         "create_macro": lambda m, o: m.create_macro("both", ["x"], "x"),
         "maintenance.maintainer": lambda m, o: m.maintenance.maintainer().due(),
