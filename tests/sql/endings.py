@@ -259,7 +259,11 @@ class CallPlayer:
             if sql == "ROLLBACK":
                 self.connection.rollback()
             elif sql == "COMMIT":
-                self.connection.commit()
+                try:
+                    self.commit()
+                except Exception as error:
+                    if "COMMIT has rolled it back" not in str(error):  # which the statement says by its result
+                        raise
             return []
         try:
             with self.connection.cursor() as cursor:
@@ -272,6 +276,9 @@ class CallPlayer:
         if not self._is_open:
             self.connection.commit()
         return rows
+
+    def commit(self) -> None:
+        self.connection.commit()
 
     def close(self) -> None:
         self.connection.close()

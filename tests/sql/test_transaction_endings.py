@@ -58,6 +58,32 @@ def test_commit_rolls_back_what_came_before_an_aborting_error(
     assert differences(*players, case, "COMMIT") is None
 
 
+def test_commit_of_an_aborted_transaction_says_that_it_rolls_back(tmp_path: Path) -> None:
+    with quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=f"{tmp_path}/d") as lake:
+        session = lake._sessions.current()
+        session.sql("CREATE TABLE t AS SELECT 1 AS i; BEGIN; DELETE FROM t")
+        with pytest.raises(quacklake.QuacklakeError, match="boo"):
+            session.sql("SELECT error('boo')").fetchall()
+        ((warning,),) = session.sql("COMMIT").fetchall()
+        assert "COMMIT has rolled it back" in warning
+        assert session.sql("BEGIN; DELETE FROM t; COMMIT").fetchall() == []
+        assert session.sql("FROM t").fetchall() == []
+
+
+def test_commit_of_an_aborted_transaction_raises_an_error_in_python(tmp_path: Path) -> None:
+    with dbapi.connect(f"sqlite:///{tmp_path}/lake.db", data_path=f"{tmp_path}/d") as connection:
+        cursor = connection.cursor()
+        cursor.execute("CREATE TABLE t (i INTEGER)")
+        connection.commit()
+        cursor.execute("INSERT INTO t VALUES (1)")
+        with pytest.raises(dbapi.Error, match="boo"):
+            cursor.execute("SELECT error('boo')").fetchall()
+        with pytest.raises(dbapi.ProgrammingError, match="COMMIT has rolled it back"):
+            connection.commit()
+        assert cursor.execute("FROM t").fetchall() == []
+        connection.commit()  # the transaction after it is whole
+
+
 def test_an_error_that_comes_while_rows_are_read_aborts_the_transaction(tmp_path: Path) -> None:
     with quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=f"{tmp_path}/d") as lake:
         session = lake._sessions.current()

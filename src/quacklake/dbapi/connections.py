@@ -14,6 +14,7 @@ from quacklake.format.evolution import PRIMARY_KEY, key_columns
 from quacklake.lake.lake import Lake
 from quacklake.sql.result import Result
 from quacklake.sql.sessions import session_of
+from quacklake.sql.statements.transactions import commit_or_raise
 
 _ROWS = "quacklake_dbapi_rows"
 _BOUNDARIES = frozenset({"BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT"})
@@ -148,16 +149,16 @@ class LakeConnection(Connection):
         self._autocommit = bool(value)
 
     def commit(self) -> None:
-        self._end("COMMIT")
-
-    def rollback(self) -> None:
-        self._end("ROLLBACK")
-
-    def _end(self, word: str) -> None:
         self.check_open()
         if self._session.work.explicit:
             with translated():
-                self._session.statement(word)
+                commit_or_raise(self._session)
+
+    def rollback(self) -> None:
+        self.check_open()
+        if self._session.work.explicit:
+            with translated():
+                self._session.statement("ROLLBACK")
 
     def _end_session(self) -> None:
         self._session.close()

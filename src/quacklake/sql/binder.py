@@ -257,14 +257,9 @@ class Binder:
 
     def _rewrite(self, parsed: Node, scope: _Scope) -> Size | None:
         """Resolve the names of a query. Return its size if the session measures it."""
-
-        def is_macro(names: Sequence[str], is_table: bool) -> bool:
-            return self._find_macro(names, scope, is_table=is_table) is not None
-
-        if not self.session.guard.safe:
-            # what is stored runs for others: it computes no text
-            evaluate = self.evaluate if scope.target is None and self.session.guard.trusted else None
-            expand_texts(self.session.connection, parsed, partial(is_macro, is_table=True), evaluate)
+        is_macro = partial(self.is_macro, scope=scope)
+        if self.session.guard.trusted and scope.target is None:  # what is stored may be somebody else's
+            expand_texts(self.session.connection, parsed, partial(is_macro, is_table=True), self.evaluate)
         self.session.guard.check(parsed, is_macro)
         try:
             self._visit(parsed, frozenset(), frozenset(), scope)
@@ -513,6 +508,10 @@ class Binder:
         macro = self._macro(names, scope, is_table=False)
         if macro is not None:
             node.update(function_name=macro, schema="", catalog="")
+
+    def is_macro(self, names: Sequence[str], is_table: bool, scope: _Scope | None = None) -> bool:
+        """Return True for the name of a lake's macro, as the statement or the part of it in ``scope`` finds it."""
+        return self._find_macro(names, scope or _Scope(), is_table=is_table) is not None
 
     def _find_macro(
         self, names: Sequence[str], scope: _Scope, *, is_table: bool

@@ -72,8 +72,11 @@ class Guard:
         """Check a query after its names are resolved, before it is bound. ``made`` are the sizes of its relations."""
         return None
 
-    def value(self, expression: Node) -> None:
-        """Check an expression before it is computed without its names being resolved."""
+    def value(self, expression: Node, is_macro: Known | None = None) -> None:
+        """Check an expression before it is computed without its names being resolved.
+
+        ``is_macro`` finds the macros that it may call.
+        """
 
     def foreign(self, session: Session, names: Sequence[str]) -> None:
         """Check the name of a table outside the lakes before the table is read."""

@@ -18,7 +18,7 @@ from quacklake.sql.tree import NOWHERE, Node
 from quacklake.sql.words import Cursor
 
 MAX_DEPTH = 20
-"""How often a text may name another text as a table."""
+"""The number of texts that may stand inside of each other."""
 _CALLS = [[*path, name] for path in ([], ["main"], ["system", "main"]) for name in ("query", "query_table")]
 
 Evaluate = Callable[[Node], Any]
@@ -26,12 +26,11 @@ IsMacro = Callable[[Sequence[str]], bool]
 
 
 def expand_texts(
-    connection: duckdb.DuckDBPyConnection, parsed: Node, is_macro: IsMacro, evaluate: Evaluate | None, depth: int = 0
+    connection: duckdb.DuckDBPyConnection, parsed: Node, is_macro: IsMacro, evaluate: Evaluate, depth: int = 0
 ) -> None:
     """Replace each call of ``query`` or ``query_table`` with a subquery.
 
-    Without ``evaluate``, only string literals are read, and a call with other arguments stays as it is. Raises
-    ``SqlError`` for a text that is not one query or not the name of a table.
+    Raises ``SqlError`` for a text that is not one query or not the name of a table.
     """
     for node in tree.nodes(parsed):
         if node.get("type") != "TABLE_FUNCTION":
@@ -40,7 +39,7 @@ def expand_texts(
         names = [function[key] for key in ("catalog", "schema", "function_name") if function.get(key)]
         if [*map(fold, names)] not in _CALLS or any(argument["alias"] for argument in arguments) or is_macro(names):
             continue
-        values = [_value_of(argument, evaluate) for argument in arguments]
+        values = [evaluate(argument) for argument in arguments]
         sql = _query_text(values) if fold(names[-1]) == "query" else _union_text(values)
         if sql is None:
             continue  # DuckDB has the words for what is wrong with these arguments
@@ -49,13 +48,6 @@ def expand_texts(
         subquery = _parse_query(connection, sql)
         expand_texts(connection, subquery, is_macro, evaluate, depth + 1)
         tree.replace(node, _subquery(subquery, node))
-
-
-def _value_of(argument: Node, evaluate: Evaluate | None) -> Any:
-    constant = tree.constant_of(argument)
-    if constant is not None and constant.type == "VARCHAR":
-        return constant.value
-    return None if evaluate is None else evaluate(argument)
 
 
 def _query_text(arguments: list[Any]) -> str | None:

@@ -20,6 +20,7 @@ from quacklake.service.flight.settings import FlightSettings
 from quacklake.service.flight.streams import Stream, Watch
 from quacklake.service.identity import Role
 from quacklake.sql.session import Session
+from quacklake.sql.statements.transactions import commit_or_raise
 
 
 @dataclass(eq=False)
@@ -125,7 +126,10 @@ class Transactions:
             try:
                 if found.rows is not None:
                     found.rows.keep(self._settings.size("max_kept"))
-                session.sql("COMMIT" if commit else "ROLLBACK")
+                if commit:
+                    commit_or_raise(session)
+                else:
+                    session.sql("ROLLBACK")
             finally:
                 session.close()
 

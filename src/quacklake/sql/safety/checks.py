@@ -16,6 +16,7 @@ from quacklake.errors import NotPermittedError, StatementTooLargeError
 from quacklake.format.names import fold, quote
 from quacklake.sql import statements, tree
 from quacklake.sql.attached import PREFIX
+from quacklake.sql.binder import Binder
 from quacklake.sql.extensions import is_of_pipelines
 from quacklake.sql.failures import translated
 from quacklake.sql.guard import Size
@@ -64,8 +65,9 @@ def _check_returning(session: Session, cursor: Cursor) -> None:
     ahead = Cursor(cursor.text, cursor.words)
     ahead.until("RETURNING")
     if ahead.accept("RETURNING"):
+        is_macro = Binder(session, None).is_macro
         for expression in tree.select_list_of(session.connection, ahead.rest()):
-            session.guard.value(expression)
+            session.guard.value(expression, is_macro)
 
 
 def _prepare(session: Session, ahead: Cursor) -> Cursor:
@@ -203,9 +205,9 @@ def check(parsed: Node, known: Known) -> None:
                 _check_macro(node, known, is_table=False)
 
 
-def check_value(expression: Node) -> None:
+def check_value(expression: Node, is_macro: Known | None = None) -> None:
     """Check an expression on its own, which may not read any table."""
-    check(expression, lambda *_: False)
+    check(expression, is_macro or (lambda *_: False))
     if any(node.get("class") == "SUBQUERY" for node in tree.nodes(expression)):
         raise NotPermittedError("a safe session computes no queries here")
 

@@ -233,9 +233,9 @@ class SafeGuard(Guard):
         checks.check_shape(parsed, self.safety)
         checks.check(parsed, known)
 
-    def value(self, expression: Node) -> None:
+    def value(self, expression: Node, is_macro: checks.Known | None = None) -> None:
         checks.check_shape(expression, self.safety)
-        checks.check_value(expression)
+        checks.check_value(expression, is_macro)
 
     def foreign(self, session: Session, names: Sequence[str]) -> None:
         last, schema = fold(names[-1]), [fold(name) for name in names[:-1]]

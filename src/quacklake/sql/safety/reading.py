@@ -35,9 +35,9 @@ class ReadingGuard(StoredTextGuard):
         """Check a query, or one of a view or macro that it uses."""
         checks.check(parsed, known)
 
-    def value(self, expression: Node) -> None:
+    def value(self, expression: Node, is_macro: checks.Known | None = None) -> None:
         """Check an expression that is computed on its own."""
-        checks.check_value(expression)
+        checks.check_value(expression, is_macro)
 
     def foreign(self, session: Session, names: Sequence[str]) -> None:
         """Raise ``SqlError`` for anything but registered rows: another name can be a file."""

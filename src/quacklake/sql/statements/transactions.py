@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import duckdb
+import pyarrow as pa
 
 from quacklake.errors import SqlError, nearest
 from quacklake.format.names import fold
@@ -20,6 +21,7 @@ from quacklake.sql.words import Cursor
 if TYPE_CHECKING:
     from quacklake.sql.session import Session
 
+_ROLLED_BACK = "the transaction was aborted by an error: COMMIT has rolled it back"
 _log = logging.getLogger("quacklake.sql")
 
 
@@ -33,11 +35,12 @@ def begin(session: Session, cursor: Cursor, _: Any) -> Result:
 def commit(session: Session, cursor: Cursor, _: Any) -> Result:
     """Commit the lake that was written. If that fails, everything in the transaction is rolled back.
 
-    A transaction that has been aborted is rolled back, without an error, as in DuckDB.
+    A transaction that has been aborted is rolled back, without an error, as in DuckDB. The result says so.
     """
     if session.work.is_aborted(session.connection):
-        _log.warning("COMMIT rolls back: the transaction was aborted by an error")
-        return rollback(session, cursor, None)
+        _log.warning(_ROLLED_BACK)
+        rollback(session, cursor, None)
+        return Result(pa.table({"Warning": [_ROLLED_BACK]}))
     try:
         session.work.commit()
     except BaseException:
@@ -45,6 +48,14 @@ def commit(session: Session, cursor: Cursor, _: Any) -> Result:
         raise
     session.connection.execute("COMMIT")
     return Result()
+
+
+def commit_or_raise(session: Session) -> None:
+    """Commit for a caller that sees no result. Raises ``SqlError`` after it has rolled an aborted transaction back."""
+    is_aborted = session.work.is_aborted(session.connection)
+    session.sql("COMMIT")
+    if is_aborted:
+        raise SqlError(f"TransactionContext Error: {_ROLLED_BACK}", hint="run its statements again")
 
 
 def rollback(session: Session, _: Cursor, __: Any) -> Result:
