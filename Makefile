@@ -31,7 +31,7 @@ PUBLISHES ?= 20
 PIPELINES ?= 40
 MESSAGES ?= 20000
 MESSAGE_KILLS ?= 10
-# The samples that `make test` takes, by default those that CI proved for this commit; and another round of `make prove`
+# The samples that `make test` takes, by default of those that CI proved for this commit; and another round of `make prove`
 SEED ?=
 # all: `make test` takes every test function
 FUNCTIONS ?=
@@ -53,7 +53,7 @@ setup: .venv/.stamp ## Create .venv with pinned packages and the servers the tes
 demo: setup ## Show everything at once: streams, tenants, sensors, a dashboard and a kill; ARGS=--stay to look around
 	$(PYTHON) -m services.demo $(ARGS)
 
-test: setup .venv/dbt .venv/dlt $(if $(DUCKDB),.venv/duckdb-$(DUCKDB)) ## Run the sample of the tests that CI proved for this commit, or another: SEED=7, FUNCTIONS=all, DUCKDB=2.0.0
+test: setup .venv/dbt .venv/dlt $(if $(DUCKDB),.venv/duckdb-$(DUCKDB)) ## Run a sample of the tests that CI proved for this commit, or another: SEED=7, FUNCTIONS=all, DUCKDB=2.0.0
 	@$(PYTHON) -m services install
 	$(if $(DUCKDB),PYTHONPATH=$(CURDIR)/.venv/duckdb-$(DUCKDB)) $(PYTEST) $(ARGS)
 

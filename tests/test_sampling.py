@@ -185,6 +185,19 @@ def test_the_first_and_last_line_of_a_run_have_its_seed_and_share(tmp_path: Path
     assert lines[-1] == "seed 11, share: 6 of 6 tests (100%), 1 of 1 functions (100%)"
 
 
+def preview(*command: str) -> list[str]:
+    """Return the lines that a call of make would run, whatever the make that runs this test has been told."""
+    own = {"MAKEFLAGS", "MFLAGS", "MAKEOVERRIDES", "FUNCTIONS", "SEED", "ARGS", "DUCKDB", "JOBS", "SHARD"}
+    return subprocess.run(
+        [*command, "--no-print-directory", "-n", "-o", "setup"],
+        cwd=REPOSITORY,
+        env={name: value for name, value in os.environ.items() if name not in own},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+
+
 @pytest.mark.usefixtures("short")
 @pytest.mark.parametrize(
     ("nodeid", "arguments"),
@@ -198,18 +211,14 @@ def test_a_failure_is_told_with_the_command_that_repeats_it(nodeid: str, argumen
     (line,) = sampling.repeat([nodeid, nodeid])
     make = shlex.split(line.removeprefix("QUACKLAKE_TEST_LAYOUT=shared "))
     assert make[:3] == ["make", "test", f"SEED={seeds.SEED}"]
-    dry = subprocess.run(
-        [*make, "--no-print-directory", "-n", "-o", "setup"], cwd=REPOSITORY, capture_output=True, text=True, check=True
-    ).stdout.splitlines()[-1]
+    dry = preview(*make)[-1]
     assert f"QUACKLAKE_TEST_SEED={seeds.SEED} " in dry
     assert shlex.split(dry)[-len(arguments) :] == arguments
 
 
 def test_what_one_run_leaves_out_make_test_all_runs() -> None:
     def commands(target: str) -> list[str]:
-        words = ["make", "--no-print-directory", "-n", "-o", "setup", target]
-        lines = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout.splitlines()
-        return [line for line in lines if "-m pytest" in line]
+        return [line for line in preview("make", target) if "-m pytest" in line]
 
     (daily,), (plain, shared) = commands("test"), commands("test-all")
     for command in (daily, plain, shared):
@@ -223,9 +232,8 @@ def test_what_one_run_leaves_out_make_test_all_runs() -> None:
 
 def test_continuous_integration_draws_the_sample_of_everybody() -> None:
     lines = [line for line in (REPOSITORY / ".ci" / "run").read_text().splitlines() if line.startswith("make test")]
-    assert lines[-1] == "make test" and not any("SEED" in line for line in lines)
-    words = ["make", "--no-print-directory", "-n", "-o", "setup", "test", "FUNCTIONS=all"]
-    dry = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout.splitlines()[-1]
+    assert lines[-1] == "make test FUNCTIONS=all" and not any("SEED" in line for line in lines)
+    dry = preview(*lines[-1].split())[-1]
     assert "QUACKLAKE_TEST_PROFILE=functions" in dry and "SEED" not in dry
 
 
