@@ -70,7 +70,7 @@ test-hudi: setup .venv/spark-3.5.9 ## Run the tests of Hudi, with the Spark that
 
 test-jars: setup .venv/thrift ## Run the tests against Kafka and catalogs of Iceberg, whose jars come from Maven; `make test` then runs them, too
 	$(PYTHON) -m services install jars
-	PYTHONPATH=$(CURDIR)/.venv/thrift $(PYTHON) -m pytest tests/connectors/test_iceberg_servers.py tests/pipelines/test_spark_kills.py $(ARGS)
+	$(PYTHON) -m pytest tests/connectors/test_iceberg_servers.py tests/pipelines/test_spark_kills.py $(ARGS)
 
 test-dbt: setup .venv/dbt ## Run dbt's own suite for adapters, and print which share of it passes
 	$(PYTHON) -m tests.suites dbt

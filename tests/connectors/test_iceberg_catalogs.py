@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import util
 from typing import Any
 
@@ -76,7 +77,11 @@ def test_a_catalog_that_is_not_there_is_an_error_that_a_retry_may_help() -> None
             connector("iceberg", "source")({**PLACE, **options}).start()
 
 
-@pytest.mark.skipif(util.find_spec("thrift") is not None, reason="the package thrift is installed")
-def test_a_catalog_that_needs_another_package_says_which() -> None:
+def test_a_catalog_that_needs_another_package_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [
+        name for name in sys.modules if name.startswith(("thrift.", "hive_metastore", "pyiceberg.catalog.hive"))
+    ]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "thrift", None)
     with pytest.raises(MissingExtraError, match="thrift"):
         connector("iceberg", "source")({**PLACE, "catalog_type": "hive", "catalog_uri": "thrift://h:9083"}).start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from importlib import util
@@ -23,19 +24,24 @@ from services import HiveServer, IcebergRestServer, Server, Unavailable
 from tests.connectors.sinks import numbers
 from tests.pipelines.tables import connect, end_lease
 
+THRIFT = Path(__file__).resolve().parents[2] / ".venv" / "thrift"
+"""The client of Hive, apart from the other packages: most people do not have it."""
 KINDS: dict[str, Callable[[], HiveServer | IcebergRestServer]] = {"rest": IcebergRestServer, "hive": HiveServer}
 
 
 @pytest.fixture(scope="module", params=KINDS)
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     """The catalog. It is skipped, also where a missing server fails, without its jars, which come from Maven."""
-    if request.param == "hive" and util.find_spec("thrift") is None:
-        pytest.skip("the package thrift is not installed: `make test-jars` gets it")
-    try:
-        with KINDS[request.param]() as started:
-            yield started
-    except Unavailable as error:
-        pytest.skip(str(error))
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "hive":
+            patch.setattr(sys, "path", [*sys.path, str(THRIFT)])
+            if util.find_spec("thrift") is None:
+                pytest.skip("the package thrift is not installed: `make test-jars` gets it")
+        try:
+            with KINDS[request.param]() as started:
+                yield started
+        except Unavailable as error:
+            pytest.skip(str(error))
 
 
 @pytest.fixture
