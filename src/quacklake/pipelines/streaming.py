@@ -11,7 +11,7 @@ import json
 import queue
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +39,8 @@ from quacklake.pipelines.windows import spark_query
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from quacklake.spark.lake import SparkLake
 
 _WAIT = 0.2
 """Seconds between two looks at a running query."""
@@ -167,20 +169,22 @@ class SparkRun:
         """Return the rows of the pipeline's query."""
         if self._definition.query is None:
             return rows
-        from quacklake.spark.lake import spark
-
         session = rows.sparkSession
         rows.createOrReplaceTempView(SOURCE_NAME)
-        lake = self._spark if session is self._session else spark(self._lake, session)
+        lake = self._lake_of(session)
         query = self._definition.query
+        views: Collection[str] = ()
         if self._stateful:
-            query = follow_joined(self._lake, session, query, f"quacklake_{self._definition.name}")
-        return lake.sql(spark_query(query))
+            query, views = follow_joined(self._lake, session, query, f"quacklake_{self._definition.name}")
+        # whoever runs a pipeline runs what somebody else has written
+        return lake.run_stored_query(spark_query(query), views=[SOURCE_NAME, *views])
 
     def _initialize(self, shown: DataFrame) -> None:
         from quacklake.spark.runtime.local import arrow_schema
 
         rows = shown if self._stateful else self._queried(self._source.rows(self._source.nothing()))
+        for where in self._sinks.wheres.values():
+            self._branch(rows, where)  # an error in it shows before any table is made
         schema = arrow_schema(rows.schema, required=False)
         self._sinks.initialize(dict.fromkeys(self._sinks.names, schema))
         self.barrier.tables = self._sinks.table_ids()
@@ -241,8 +245,15 @@ class SparkRun:
     def _branch(self, rows: DataFrame, where: str | None) -> DataFrame:
         if where is None:
             return rows
+        session = rows.sparkSession
         rows.createOrReplaceTempView(SOURCE_NAME)
-        return rows.sparkSession.sql(branch(where, "spark"))
+        return self._lake_of(session).run_stored_query(branch(where, "spark"), views=[SOURCE_NAME])
+
+    def _lake_of(self, session: SparkSession) -> SparkLake:
+        """Return the lake in the session of a batch, which may be another than that of the query."""
+        from quacklake.spark.lake import spark
+
+        return self._spark if session is self._session else spark(self._lake, session)
 
     def _bad(self, frame: DataFrame, epoch: int) -> DataFrame | None:
         """Return the messages of a batch that are not rows. Raises ``ConfigError`` when nothing keeps them."""

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import sqlglot
 from sqlglot import exp
 
 from quacklake.errors import SqlError
+from quacklake.spark.runtime.words import hide_calls, show_calls
 
 _SESSION = "SESSION_OF"
 _KINDS = {"TUMBLE": 2, "HOP": 3, "SESSION": 2, _SESSION: 2}
+#: Functions that sqlglot would write as percentile_approx.
+_EXACT = ("PERCENTILE_CONT", "PERCENTILE_DISC")
 _EDGES = {"_START": "start", "_END": "end"}
 
 
@@ -23,7 +27,17 @@ def spark_query(query: str) -> str:
     >>> spark_query("SELECT TUMBLE_START(ts, INTERVAL '1' MINUTE) AS t FROM source")
     "SELECT WINDOW(ts, '1 MINUTE').start AS t FROM source"
     """
-    return str(parse_query(query, "spark").transform(_translated).sql(dialect="spark"))
+    return rewrite_for_spark(query, lambda tree: tree.transform(_translated))
+
+
+def rewrite_for_spark(query: str, change: Callable[[exp.Query], exp.Expr]) -> str:
+    """Return a query in Spark's SQL after a change of its tree. Exact percentiles stay exact.
+
+    >>> rewrite_for_spark("SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY x) FROM t", lambda tree: tree.limit(1))
+    'SELECT PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY x) FROM t LIMIT 1'
+    """
+    tree = change(parse_query(hide_calls(query, _EXACT), "spark"))
+    return show_calls(tree.sql(dialect="spark"), _EXACT)
 
 
 def parse_query(query: str, dialect: str) -> exp.Query:

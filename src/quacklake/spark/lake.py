@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -145,6 +145,16 @@ class SparkLake(SparkMaintaining):
         from quacklake.spark.sql.dispatch import run
 
         return run(self._engine, self._sessions, text, params)
+
+    def run_stored_query(self, text: str, *, views: Collection[str] = ()) -> DataFrame:
+        """Run a query that somebody else has written, over the lake and these views of the Spark session alone.
+
+        It calls no function that runs programs, reads files or tells about the session. Raises ``NotPermittedError``
+        for one that would, and ``NotFoundError`` for another table.
+        """
+        from quacklake.spark.sql.dispatch import run_stored
+
+        return run_stored(self._engine, self._sessions, text, views)
 
     # -- reading -----------------------------------------------------------------------------------------------------
 

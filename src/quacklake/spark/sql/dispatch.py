@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -10,9 +10,10 @@ from pyspark.sql import DataFrame
 from quacklake.format.names import fold
 from quacklake.operations.reference import DEFAULT_SCHEMA
 from quacklake.spark.engine import SparkEngine
+from quacklake.spark.runtime.words import SparkCursor
 from quacklake.spark.sql import merging, metadata, rows, tables
-from quacklake.spark.sql.parsing import Parameters, SparkCursor, only_statement, with_values
-from quacklake.spark.sql.queries import run_query
+from quacklake.spark.sql.parsing import Parameters, only_statement, with_values
+from quacklake.spark.sql.queries import run_query, run_stored_query
 from quacklake.spark.sql.statement import Statement
 from quacklake.sql.sessions import LakeSessions
 
@@ -28,6 +29,12 @@ def run(engine: SparkEngine, sessions: LakeSessions, text: str, params: Paramete
     # with its own transaction, independent of the thread's session
     with sessions.current().cursor() as session:
         return _handler(SparkCursor(sql))(Statement(engine, session), SparkCursor(sql))
+
+
+def run_stored(engine: SparkEngine, sessions: LakeSessions, text: str, own: Collection[str]) -> DataFrame:
+    """Run a query that somebody else has written, over the lake and the views ``own`` of the Spark session."""
+    with sessions.current().cursor() as session:
+        return run_stored_query(Statement(engine, session), text, own)
 
 
 def _handler(cursor: SparkCursor) -> Handler:

@@ -18,7 +18,8 @@ from quacklake.operations.reference import TableRef
 from quacklake.spark.changes.merge import SPELLED, SparkMerge
 from quacklake.spark.runtime.session import has_time, require
 from quacklake.spark.runtime.types import TEXT_KEYS, text_as_key
-from quacklake.spark.sql.parsing import Edit, SparkCursor, edited, parse, span
+from quacklake.spark.runtime.words import SparkCursor
+from quacklake.spark.sql.parsing import Edit, edited, parse, span
 from quacklake.spark.sql.queries import run_query
 from quacklake.spark.sql.rows import assignments
 from quacklake.spark.sql.statement import SqlText, Statement

@@ -15,7 +15,7 @@ from quacklake.format.names import literal as lake_literal
 from quacklake.format.objects import TableInfo
 from quacklake.operations.options import lake_history, table_history
 from quacklake.spark.maintenance import spark_maintenance
-from quacklake.spark.sql.parsing import SparkCursor
+from quacklake.spark.runtime.words import SparkCursor
 from quacklake.spark.sql.statement import Statement
 from quacklake.spark.streams.pipeline import batch_frame
 from quacklake.spark.streams.source import EARLIEST, StreamSource

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -16,7 +15,8 @@ from sqlglot import exp
 from quacklake.errors import InputError, SqlError, nearest
 from quacklake.format.names import fold
 from quacklake.spark.runtime.types import literal
-from quacklake.sql.words import Cursor, Word, caret, split, words_of
+from quacklake.spark.runtime.words import hide_calls, spark_words
+from quacklake.sql.words import caret, split
 
 _SPARK = "spark"
 
@@ -41,7 +41,7 @@ def edited(text: str, edits: Sequence[Edit], keep: Callable[[str], str] = str) -
 def parse(text: str) -> exp.Expr:
     """Return the tree of one query or expression. Raises ``SqlError`` with the position."""
     try:
-        found = sqlglot.parse(text, dialect=_SPARK)
+        found = sqlglot.parse(hide_calls(text, ["WINDOW"]), dialect=_SPARK)
     except sqlglot.errors.ParseError as error:
         first = error.errors[0] if error.errors else {}
         line, column, shown = first.get("line"), first.get("col"), text
@@ -101,57 +101,12 @@ def to_lake(text: str, what: str = "expression") -> str:
 
 Parameters: TypeAlias = "Sequence[Any] | Mapping[str, Any] | None"
 
-_LEXER = re.compile(
-    r"""
-    (?P<space>\s+|--(?:\\\n|[^\r\n])*)
-  | (?P<comment>/\*)
-  | (?P<string>[rR]?'(?:[^'\\]|\\.|'')*' | [rR]?"(?:[^"\\]|\\.|"")*" | [xX]'[^']*')
-  | (?P<name>`(?:[^`]|``)*`)
-  | (?P<open>['"`])
-  | (?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?:BD|[LSYDF])?\b)
-  | (?P<word>[^\W\d]\w*|\d+[^\W\d]\w*)
-  | (?P<parameter>\?|(?<![\w`:]):[^\W\d]\w*)
-  | (?P<symbol><=>|=>|==|::|\|>|->|<=|>=|<>|!=|\|\||.)
-    """,
-    re.VERBOSE | re.DOTALL,
-)
-_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
-_ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "0": "\0", "Z": "\x1a"}
-
-
-class SparkCursor(Cursor):
-    """Walks through the words of a Spark statement. Names are in backticks, strings in either kind of quotes."""
-
-    def lexed(self, text: str) -> list[Word]:
-        return words_of(text, _LEXER)
-
-    def string(self) -> str:
-        word = self.peek()
-        if word is None or word.kind != "string":
-            raise self.unexpected()
-        self.at += 1
-        return text_of(word.text)
-
-
-def text_of(quoted: str) -> str:
-    if quoted[0] in "rR":
-        return quoted[2:-1]
-    mark = quoted[0]
-
-    def plain(match: re.Match[str]) -> str:
-        found = match[1]
-        if len(found) > 1:
-            return chr(int(found[1:], 16))
-        return match[0] if found in "%_" else _ESCAPED.get(found, found)
-
-    return _ESCAPE.sub(plain, quoted[1:-1].replace(mark * 2, mark))
-
 
 def only_statement(text: str) -> str:
     """Return the one statement of a text. Raises ``SqlError`` when there is not exactly one."""
     if not isinstance(text, str):
         raise InputError(f"a statement must be text, not {type(text).__name__}")
-    found = split(text, words_of(text, _LEXER))
+    found = split(text, spark_words(text))
     if len(found) != 1:
         raise SqlError(
             "there is no statement" if not found else "there is more than one statement",
@@ -168,7 +123,7 @@ def with_values(text: str, params: Parameters) -> str:
         raise InputError("parameters must be a list for ?, or a dictionary for :name")
     parts: list[str] = []
     done = count = 0
-    for word in words_of(text, _LEXER):
+    for word in spark_words(text):
         if word.kind != "parameter":
             continue
         parts += [text[done : word.start], as_literal(_value(word.text, count, params))]

@@ -5,7 +5,7 @@ Views of the lake are translated if that is known to give the same rows; else Du
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Collection, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -28,9 +28,11 @@ from quacklake.scan.plan import column_key
 from quacklake.spark.engine import SparkEngine
 from quacklake.spark.runtime.local import inlined_rows, shown_columns
 from quacklake.spark.runtime.session import has_time
+from quacklake.spark.runtime.stored_texts import query_text
 from quacklake.spark.runtime.types import quote
+from quacklake.spark.runtime.words import SparkCursor
 from quacklake.spark.sql import metadata
-from quacklake.spark.sql.parsing import Edit, SparkCursor, declaration, edited, names_of, parse, span
+from quacklake.spark.sql.parsing import Edit, declaration, edited, names_of, parse, span
 from quacklake.spark.sql.pruning import conditions, outside_conditions, predicate_of, where_predicate
 from quacklake.spark.sql.statement import SqlText, Statement, unknown
 from quacklake.spark.sql.view_queries import Named, Relation, ViewQuery, escaped, unescaped
@@ -63,6 +65,14 @@ def run_query(statement: Statement, text: str, head: str = "") -> DataFrame:
         # Spark's positions refer to the rewritten text, so let Spark find the error in the original one
         statement.run(SqlText(rewriter.plain(plain)), plain)
         raise
+
+
+def run_stored_query(statement: Statement, text: str, own: Collection[str]) -> DataFrame:
+    """Run a query that somebody else has written, over the lake and the views ``own`` of the session alone.
+
+    Raises ``NotPermittedError`` for what might do harm, and ``NotFoundError`` for any other relation.
+    """
+    return statement.run(Rewriter(statement, own={fold(name) for name in own}).text(query_text(text)))
 
 
 def _as_it_is(statement: Statement, text: str, error: SqlError) -> DataFrame:
@@ -108,6 +118,8 @@ class Rewriter:
     target: tuple[DataFrame, TableInfo] | None = None
     whole: bool = False
     """True when tables are read whole, without skipping files."""
+    own: Collection[str] | None = None
+    """The views of the session that a query of somebody else may read; None for a query of the session's user."""
     frames: dict[str, DataFrame] = field(default_factory=dict)
     read: list[tuple[TableInfo, Transaction]] = field(default_factory=list)
     """The tables that were read, each with its transaction."""
@@ -175,6 +187,8 @@ class Rewriter:
             if fold(table.alias) == fold(info.name):
                 walk.renamed.update(_qualified(self.statement, [info.schema_name, info.name], info.name))
             return [Edit(first, last, self.add(rows))]
+        if self.own is not None and walk.scope.view is None and len(names) == 1 and fold(names[0]) in self.own:
+            return []  # before a table of the lake that has the same name
         travel = _travel(walk.query, last, walk.travels)
         if isinstance(table.this, exp.Func):
             made, last = self._function(walk.query, first)
@@ -182,6 +196,8 @@ class Rewriter:
             made = self._named(names, table, travel, walk.scope)
             if made is None and walk.scope.view is not None:
                 raise unknown(names, f'the view "{walk.scope.view.qualified_name}" names it')
+            if made is None and self.own is not None:
+                raise unknown(names, "the query reads its source and the lake only")
         if made is None:
             return []
         edits = [Edit(first, last, made)]
@@ -247,7 +263,7 @@ class Rewriter:
         if view.dialect != "spark":
             raise UnsupportedFeatureError(f'the view "{view.qualified_name}" is written in {view.dialect}')
         outside = () if view.aliases else conditions(table, scope.outside)
-        inner = self._query(view.sql.replace(LAKE, ""), _Scope(view, tx, scope.depth + 1, outside))
+        inner = self._query(query_text(view.sql.replace(LAKE, "")), _Scope(view, tx, scope.depth + 1, outside))
         if not view.aliases:
             return f"({inner})"
         return f"(SELECT * FROM ({inner}) AS {_view_alias(view.aliases)})"

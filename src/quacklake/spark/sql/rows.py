@@ -23,7 +23,8 @@ from quacklake.spark.changes.partition_overwrite import overwrite_partitions
 from quacklake.spark.changes.staged_changes import ChangeMetrics, counted
 from quacklake.spark.runtime.session import has_time, overwrites_dynamically
 from quacklake.spark.runtime.types import quote
-from quacklake.spark.sql.parsing import SparkCursor, parse
+from quacklake.spark.runtime.words import SparkCursor
+from quacklake.spark.sql.parsing import parse
 from quacklake.spark.sql.pruning import conditions, predicate_of
 from quacklake.spark.sql.queries import TARGET, Rewriter, run_query, zone_of
 from quacklake.spark.sql.statement import SqlText, Statement

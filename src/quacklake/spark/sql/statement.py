@@ -19,7 +19,7 @@ from quacklake.format.objects import TableInfo, ViewInfo
 from quacklake.operations.reference import DEFAULT_SCHEMA
 from quacklake.spark.engine import SparkEngine
 from quacklake.spark.runtime.local import to_frame
-from quacklake.spark.sql.parsing import SparkCursor, text_of
+from quacklake.spark.runtime.words import SparkCursor, text_of
 from quacklake.sql.attached import Attached, missing
 from quacklake.sql.session import Session
 from quacklake.sql.timetravel import TimeTravel

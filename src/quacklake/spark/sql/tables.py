@@ -30,7 +30,8 @@ from quacklake.operations.reference import TableRef
 from quacklake.spark.changes.staged_changes import counted
 from quacklake.spark.engine import schema_of
 from quacklake.spark.runtime.session import is_connect, settings
-from quacklake.spark.sql.parsing import SparkCursor, to_lake
+from quacklake.spark.runtime.words import SparkCursor
+from quacklake.spark.sql.parsing import to_lake
 from quacklake.spark.sql.queries import Rewriter, run_query
 from quacklake.spark.sql.statement import SqlText, Statement
 from quacklake.spark.sql.view_queries import unescaped

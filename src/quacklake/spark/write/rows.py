@@ -8,13 +8,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
-import sqlglot
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from quacklake.engines.duckdb import WriteOptions
 from quacklake.engines.duckdb.connections import writing as duckdb_writing
-from quacklake.errors import CommitUnknown, ConstraintError, QuacklakeError, UnsupportedFeatureError
+from quacklake.errors import (
+    CommitUnknown,
+    ConstraintError,
+    NotPermittedError,
+    QuacklakeError,
+    SqlError,
+    UnsupportedFeatureError,
+)
 from quacklake.format.bounds import encode_comparable
 from quacklake.format.layout import IDENTITY, directory
 from quacklake.format.mappings import MappedColumn, NameMapping
@@ -28,6 +34,7 @@ from quacklake.operations.context import LakeContext
 from quacklake.spark.runtime.failures import each_task
 from quacklake.spark.runtime.local import arrow_schema, with_variants
 from quacklake.spark.runtime.session import has_time
+from quacklake.spark.runtime.stored_texts import expression_text
 from quacklake.spark.runtime.types import adopted, initial_value, plain_in_parquet, quote, required, stored
 from quacklake.spark.write.tasks import Fetch, write_task
 from quacklake.spark.write.writer import SortBy, SparkWriter, WriteJob, Written
@@ -327,9 +334,9 @@ def spark_order(table: TableInfo) -> list[SortBy]:
         if key.dialect != "duckdb":
             continue
         try:
-            (sql,) = sqlglot.transpile(key.expression, read="duckdb", write="spark")
-        except (sqlglot.errors.SqlglotError, ValueError, RecursionError):
-            raise UnsupportedFeatureError(f"Spark cannot sort by {key.expression}") from None
+            sql = expression_text(key.expression, "duckdb")
+        except (SqlError, NotPermittedError) as error:
+            raise UnsupportedFeatureError(f"Spark cannot sort by {key.expression}: {error.message}") from None
         found.append(SortBy(sql, key.direction == "DESC", key.null_order == "NULLS_FIRST"))
     return found
 
