@@ -150,6 +150,26 @@ def test_a_value_that_no_file_can_hold_is_the_fault_of_the_value(lake: quacklake
     assert table.count() == 0
 
 
+@pytest.mark.parametrize("type_", ["TIMETZ", "TIMETZ[]", "STRUCT(a TIMETZ)", "MAP(TIMETZ, INTEGER)"])
+def test_times_keep_their_offset_or_stay_in_the_catalog(lake: quacklake.Lake, type_: str) -> None:
+    shapes = {"TIMETZ": "{0}", "TIMETZ[]": "[{0}, NULL]", "STRUCT(a TIMETZ)": "{{'a': {0}}}"}
+    shape = shapes.get(type_, "MAP {{{0}: 1}}")
+    times = ["12:00:00+00", "12:00:00+02", "00:00:00-15:59:59", "24:00:00+00"]
+    values = [shape.format(f"'{time}'::TIMETZ") for time in times]
+    lake.sql(f"CREATE TABLE z (i INTEGER, t {type_})")
+    for number, value in enumerate([*values, "NULL"]):
+        lake.sql(f"INSERT INTO z VALUES ({number}, {value})")
+    before = lake.sql("SELECT i, t::VARCHAR FROM z ORDER BY i").fetchall()
+    lake.table("z").flush_inlined_data()
+    assert lake.sql("SELECT i, t::VARCHAR FROM z ORDER BY i").fetchall() == before
+    assert len(lake.table("z").files()) == 1
+    for value in values[1:]:
+        with pytest.raises(ConstraintError, match="a time with an offset, which a file does not hold"):
+            lake.sql(f"INSERT INTO z SELECT i, {value} FROM range(20) r(i)")
+    lake.sql(f"INSERT INTO z SELECT i + 10, {values[0]} FROM range(20) r(i)")
+    assert lake.sql(f"SELECT count(*) FROM z WHERE t = {values[0]}").fetchall() == [(21,)]
+
+
 @pytest.mark.parametrize("point", ["storage.footer.before", "storage.read.before"])
 def test_a_delete_file_is_read_again_when_the_store_fails_on_the_way(lake: quacklake.Lake, point: str) -> None:
     telemetry.reset()

@@ -1,4 +1,4 @@
-"""What others have stored in a lake runs in Spark as what it must be, or not at all."""
+"""Texts that others have stored in a lake run in Spark as what they must be, or not at all."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 Parquet has no whole numbers of 128 bits, and DuckDB writes them as doubles: whatever those would round is refused.
 Intervals have months, days and milliseconds there, each 32 bits and none below zero; DuckDB cuts microseconds off, and
-lets 50 days of milliseconds begin at 0 again. Nobody could tell later that it was another value. Rows in the catalog
-keep every one.
+lets 50 days of milliseconds begin at 0 again. Times of day have no offset there, and those that have one become UTC.
+Nobody could tell later that it was another value. Rows in the catalog keep every one.
 """
 
 from __future__ import annotations
@@ -109,17 +109,20 @@ def reads_back(value: str, column: Column) -> str:
 _ROUNDED = "would be rounded in a file, which holds it as a double"
 _ENDLESS_SECONDS = "is a time of seconds that a file cannot hold"
 _CUT = "is an interval that a file cannot hold"
+_SHIFTED = "is a time with an offset, which a file does not hold"
 REFUSALS: Mapping[str, str] = MappingProxyType(
     {
         _ROUNDED: "a column of the type DECIMAL(38, 0) keeps every digit, in files too",
         _ENDLESS_SECONDS: "a column of the type TIMESTAMP holds infinity in files too",
         _CUT: "in files intervals have whole milliseconds, less than 50 days of them, and no part below zero",
+        _SHIFTED: "in files times are in UTC: at AT TIME ZONE INTERVAL 0 HOUR is the same time there",
     }
 )
 """The words of the error about a value, each with its hint."""
 _HUGE = frozenset({"int128", "uint128"})
 _SPAN = frozenset({"interval"})
 _SECONDS = frozenset({"timestamp_s"})
+_ZONED = frozenset({"timetz"})
 _FLOATS = frozenset({"float32", "float64"})
 
 
@@ -195,6 +198,8 @@ def _conditions(column: Column) -> list[tuple[str, str]]:
         conditions.append((_fits(column, name, 0, _SECONDS), _ENDLESS_SECONDS))
     if _holds(column, _SPAN):
         conditions.append((_fits(column, name, 0, _SPAN), _CUT))
+    if _holds(column, _ZONED):
+        conditions.append((_fits(column, name, 0, _ZONED), _SHIFTED))
     return conditions
 
 
@@ -220,6 +225,9 @@ def _fits(column: Column, value: str, depth: int, types: frozenset[str]) -> str:
 def _fits_alone(type_: str, value: str) -> str:
     if type_ in _SECONDS:
         return f"coalesce(isfinite(TRY_CAST({value} AS TIMESTAMP)), {value} IS NULL)"
+    if type_ in _ZONED:  # DuckDB writes 24:00:00+00 as 00:00:00+00
+        time = f"({value})::TIME"
+        return f"coalesce({time}::TIMETZ = {value} AND {time} < TIME '24:00:00', true)"
     micros = f"(hour({value}) * 3600000000 + minute({value}) * 60000000 + microsecond({value}))"
     parts = (
         f"year({value}) * 12 + month({value}) >= 0",
