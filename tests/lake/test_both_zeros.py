@@ -1,4 +1,4 @@
-"""0.0 and -0.0 are equal and two values: files keep both, and filters find both, also in files of other writers."""
+"""Equal values that are not the same, such as 0.0 and -0.0: files keep both, and filters find both, of any writer."""
 
 from __future__ import annotations
 
@@ -189,3 +189,23 @@ def test_a_stream_becomes_two_of_the_same_rows() -> None:
     reader = pa.RecordBatchReader.from_batches(batches[0].schema, batches)
     parts = [(part.read_all().num_rows, flag) for part, flag in split_at_negative_zero(reader)]
     assert parts == ([(12, False)] if IS_2 else [(6, False), (6, True)])
+
+
+def test_equal_intervals_stay_apart(lake: quacklake.Lake) -> None:
+    spans = ["1 month", "30 days", "24 hours", "1 day", "0 seconds", "1 year", "360 days"]
+    values = f"list_transform({spans}, lambda text: text::INTERVAL)"
+    lake.sql("CREATE TABLE t (i INTEGER, p INTEGER, span INTERVAL, l INTERVAL[], s STRUCT(a INTERVAL))")
+    for first in (0, 100):
+        lake.sql(
+            f"INSERT INTO t SELECT i, i % 2, span, [span, NULL], {{'a': span}}"
+            f" FROM range({first}, {first + 20}) r(i), (SELECT unnest({values}) AS span)"
+        )
+    shown = "SELECT i, span::VARCHAR, l::VARCHAR, s::VARCHAR FROM t ORDER BY ALL"
+    table, before = lake.table("t"), lake.sql(shown).fetchall()
+    assert len(set(before)) == 40 * len(spans)
+    table.merge_adjacent_files()
+    table.set_partitioned_by("p")
+    table.rewrite_data_files(delete_threshold=0.0)
+    lake.sql("DELETE FROM t WHERE i = 3")
+    table.rewrite_data_files(delete_threshold=0.0)
+    assert lake.sql(shown).fetchall() == [row for row in before if row[0] != 3]

@@ -217,7 +217,8 @@ class _Job:
             clauses.append(f"COMPRESSION_LEVEL {options.compression_level:d}")
         if options.row_group_size_bytes is not None:
             clauses.append(f"{_GROUP_BYTES} {options.row_group_size_bytes:d}")
-        if not self.dictionaries:
+        if not self.dictionaries or any(column.type == "interval" for column in schema.leaves()):
+            # DuckDB finds values in a dictionary by comparing them, and one month equals 30 days
             clauses.append("DICTIONARY_SIZE_LIMIT 0")
         if any(column.type in ("blob", "timetz") for column in schema.leaves()):
             # DuckDB writes these to a bloom filter in another form than it looks up, and does not find them
