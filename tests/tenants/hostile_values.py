@@ -8,6 +8,7 @@ setting of somebody else that was read or changed, or an error that is none of o
 from __future__ import annotations
 
 import ctypes
+import datetime as dt
 import json
 import os
 import random
@@ -29,8 +30,11 @@ import sqlalchemy as sa
 import quacklake
 from quacklake import Lake
 from quacklake.catalog.shared_tables import SharedTables
+from quacklake.connectors import PreparedCommit, WrittenFile
 from quacklake.errors import QuacklakeError
+from quacklake.format.objects import Checkpoint
 from quacklake.format.options import OPTIONS, READ_ONLY_KEYS
+from quacklake.pipelines.checkpoints import Manifest
 from quacklake.pipelines.definitions import Definitions
 from quacklake.service import runners
 from services import PostgresServer
@@ -179,7 +183,7 @@ WRITABLE: Mapping[str, Mapping[str, str]] = {
     "quacklake_retention": {"table_id": "identity", "keep": "option"},
     "quacklake_leases": _as("state", "lease_id holder expires_ms"),
     "quacklake_streams": _as("state", "name query run epoch position snapshot_id"),
-    "quacklake_checkpoints": _as("state", "stream checkpoint_id state manifest created"),
+    "quacklake_checkpoints": {**_as("state", "stream checkpoint_id state created"), "manifest": "json"},
     "quacklake_definitions": {**_as("name", "kind name"), "body": "json", **_as("state", "state created")},
     "quacklake_principals": _as("access", "name state created"),
     "quacklake_tokens": _as("access", "token_id principal hash expires_ms created"),
@@ -325,6 +329,30 @@ def build(tenants: quacklake.Tenants, data: Path, *, forks: bool = True) -> None
         _fill(lake, data)
     if forks:
         tenants.fork("amber", "jade")
+
+
+def _insert_rest(url: str) -> None:
+    """Insert rows into the tables of amber that only later versions of the format, and work in progress, fill."""
+    engine = sa.create_engine(re.sub("^postgresql:", "postgresql+psycopg:", url), poolclass=sa.pool.NullPool)
+    tables = SharedTables.of(None).definitions
+    written = PreparedCommit(1, (WrittenFile("part-1.parquet", 10, 1),), 10, 1)
+    manifest = Manifest(1, "3", {"copy": written}).to_json()
+    rows: dict[str, dict[str, Any]] = {
+        "ducklake_view_column_tag": {
+            "view_id": sa.select(sa.func.max(tables["ducklake_view"].c.view_id)).where(
+                tables["ducklake_view"].c.catalog_id == AMBER
+            ).scalar_subquery(),
+            "column_name": "id", "begin_snapshot": 1, "end_snapshot": None, "key": "comment", "value": "of a column",
+        },
+        "quacklake_leases": {"lease_id": 1, "holder": str(uuid.UUID(int=7)), "expires_ms": 1},
+        "quacklake_checkpoints": {
+            "stream": "pipe", "checkpoint_id": 1, "state": Checkpoint.CONFIRMED, "manifest": manifest,
+            "created": dt.datetime(2026, 1, 2, tzinfo=dt.UTC),
+        },
+    }  # fmt: skip
+    with engine.begin() as connection:
+        for name, values in rows.items():
+            connection.execute(sa.insert(tables[name]).values(catalog_id=AMBER, **values))
 
 
 def _fill(lake: Lake, data: Path) -> None:
@@ -679,6 +707,7 @@ def on_sqlite(folder: Path) -> Iterator[Scene]:
     data.mkdir(parents=True)
     with quacklake.tenants(url, data) as tenants:
         build(tenants, data)
+    _insert_rest(url)
     shutil.copytree(folder / "lake", folder / "golden", copy_function=shutil.copy2)
 
     def reset() -> None:
@@ -719,6 +748,7 @@ def on_postgres(server: PostgresServer, folder: Path, *, exposed: bool) -> Itera
             schema = f'"{tenants.expose("amber", role, writable=True).schema}".'
         else:
             tenants.grant("amber", role)
+    _insert_rest(url)
     shutil.copytree(folder / "lake", folder / "golden", copy_function=shutil.copy2)
 
     def reset() -> None:

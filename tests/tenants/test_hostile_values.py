@@ -79,11 +79,10 @@ def test_every_column_that_a_tenant_can_write_is_listed_with_its_use(
             assert writable(role, other) == set()
 
 
-def test_the_tenant_has_a_row_to_write_into_in_nearly_every_table(sqlite: Scene) -> None:
+def test_the_tenant_has_a_row_to_write_into_in_every_table(sqlite: Scene) -> None:
     """A value that finds no row is written nowhere, and proves nothing."""
     tables = {table for table, _ in COLUMNS}
-    empty = {table for table in tables if not sqlite.look(f"SELECT 1 FROM {table} WHERE catalog_id = 0 LIMIT 1")}
-    assert empty == {"ducklake_view_column_tag", "quacklake_leases", "quacklake_checkpoints"}
+    assert [name for name in tables if not sqlite.look(f"SELECT 1 FROM {name} WHERE catalog_id = 0 LIMIT 1")] == []
 
 
 #: What ended the work on all catalogs, kept a reader or a check busy for ever, or ended in an error that is none of ours.

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from quacklake.connectors.protocols import WrittenFile
-from quacklake.errors import ConnectorError, StorageError
+from quacklake.connectors.protocols import PreparedCommit, WrittenFile
+from quacklake.errors import ConnectorError, PathError, StorageError
 from quacklake.storage import Store
 
 _STAGED = re.compile(r"(?:.*/)?part-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?:\.parquet|/.*)")
@@ -186,6 +186,13 @@ class StagedSink:
         if self._stage is None:
             raise ConnectorError("the sink is not initialized", hint="Call initialize(schema) first.")
         return self._stage
+
+
+def check_staged(store: Store, folder: str, prepared: PreparedCommit) -> None:
+    """Raise ``PathError`` for a file outside of the folder of a stage: whoever writes a checkpoint may name any."""
+    for file in prepared.data_files:
+        if not store.own(file.path).startswith(folder):
+            raise PathError(f"{file.path!r} is no file that this sink has written")
 
 
 def is_staged(path: str) -> bool:

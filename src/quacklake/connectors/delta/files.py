@@ -33,7 +33,7 @@ def delta_stage(
     """
     return FileStage(
         open_store(location, storage),
-        folder="_quacklake/" if upsert else "",
+        folder=stage_folder(upsert=upsert),
         split=hive_split(partition_by) if partition_by and not upsert else None,
         target_bytes=target_bytes,
         compression=compression,
@@ -41,6 +41,11 @@ def delta_stage(
         schema=schema,
         aside="_quacklake/",
     )
+
+
+def stage_folder(*, upsert: bool) -> str:
+    """Return the folder of staged files: rows to merge are no files of the table."""
+    return "_quacklake/" if upsert else ""
 
 
 def statistics(schema: pa.Schema, footer: pq.FileMetaData, rows: pa.Table | None = None) -> str:

@@ -17,7 +17,7 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction
 
 from quacklake.connectors.delta import maintenance
-from quacklake.connectors.delta.files import delta_stage
+from quacklake.connectors.delta.files import delta_stage, stage_folder
 from quacklake.connectors.delta.formats import UniformOption, is_uniform, property_value, set_uniform
 from quacklake.connectors.delta.merges import merge
 from quacklake.connectors.delta.schemas import delta_schema, fitted
@@ -27,6 +27,7 @@ from quacklake.connectors.maintenance import MaintenanceOptions, MaintenanceRepo
 from quacklake.connectors.object_store import delta_options, open_store
 from quacklake.connectors.options import ConnectorOptions
 from quacklake.connectors.protocols import CommitInfo, PreparedCommit
+from quacklake.connectors.staging import check_staged
 from quacklake.connectors.upserts import check_key
 from quacklake.errors import ConfigError, ConnectorError, NotFoundError, SchemaMismatchError
 from quacklake.faults import reach
@@ -68,6 +69,10 @@ class DeltaSink(EvolvingSink):
         self._given = pa.schema([])
         self._maintained: datetime | None = None
         self._swept: datetime | None = None
+
+    @property
+    def _folder(self) -> str:
+        return stage_folder(upsert=self.mode == "upsert")
 
     def initialize(self, schema: pa.Schema) -> None:
         """Create the table unless it is there; otherwise check that rows of the schema fit, or add their columns."""
@@ -121,6 +126,7 @@ class DeltaSink(EvolvingSink):
 
     def finalize_commit(self, prepared: PreparedCommit) -> CommitInfo:
         """Add the files to the log, unless this writer has done so already; then update the Iceberg metadata."""
+        check_staged(self._store, self._folder, prepared)
         with failing("the commit to the Delta table failed"):
             for attempt in range(self._retries + 1):
                 table = self._table()
@@ -150,6 +156,7 @@ class DeltaSink(EvolvingSink):
             self._stage.discard()
         if prepared is None:
             return
+        check_staged(self._store, self._folder, prepared)
         with failing("the Delta table cannot be opened"):
             there = DeltaTable.is_deltatable(self.location, storage_options=self._storage)
             if there and self._last_checkpoint(self._table()) >= prepared.checkpoint_id:

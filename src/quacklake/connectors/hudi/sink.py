@@ -21,7 +21,7 @@ from quacklake.connectors.hudi.types import check_fit, hudi_schema
 from quacklake.connectors.object_store import open_store
 from quacklake.connectors.options import ConnectorOptions
 from quacklake.connectors.protocols import CommitInfo, PreparedCommit
-from quacklake.connectors.staging import FileStage, StagedSink
+from quacklake.connectors.staging import FileStage, StagedSink, check_staged
 from quacklake.connectors.table_source import NOTHING
 from quacklake.errors import CommitUnknown, ConfigError, SchemaMismatchError
 from quacklake.faults import reach
@@ -30,6 +30,7 @@ from quacklake.spark.runtime.settings import spark_path, spark_uri
 OPERATIONS = {"append": "insert", "overwrite": "insert_overwrite_table", "upsert": "upsert"}
 """The modes, and the operations of Hudi's that they are."""
 _TARGET = 120 << 20
+_STAGED = f"{FOLDER}staged/"
 
 
 def sink(options: Mapping[str, Any]) -> HudiSink:
@@ -86,7 +87,7 @@ class HudiSink(StagedSink):
                 check_fit(staged, there)
         self._stage = FileStage(
             self._store,
-            folder=f"{FOLDER}staged/",
+            folder=_STAGED,
             target_bytes=self._target,
             compression=self._compression,
             schema=staged,
@@ -115,6 +116,7 @@ class HudiSink(StagedSink):
 
     def finalize_commit(self, prepared: PreparedCommit) -> CommitInfo:
         """Let Spark write the rows, unless this writer has done so already."""
+        check_staged(self._store, _STAGED, prepared)
         timeline = self._timeline()
         last = self._marks.last(timeline)
         if last.checkpoint < prepared.checkpoint_id:
@@ -134,7 +136,10 @@ class HudiSink(StagedSink):
         """Remove the files of a commit that was not made, and whatever was kept."""
         if self._stage is not None:
             self._stage.discard()
-        if prepared is not None and self._marks.last(self._timeline()).checkpoint < prepared.checkpoint_id:
+        if prepared is None:
+            return
+        check_staged(self._store, _STAGED, prepared)
+        if self._marks.last(self._timeline()).checkpoint < prepared.checkpoint_id:
             self._store.delete(file.path for file in prepared.data_files)
 
     def close(self) -> None:

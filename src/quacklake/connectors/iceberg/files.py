@@ -44,13 +44,18 @@ def iceberg_stage(
     """
     return FileStage(
         open_store(location, storage),
-        folder="quacklake/" if upsert else "data/",
+        folder=stage_folder(upsert=upsert),
         split=None if upsert else iceberg_split(spec, schema),
         target_bytes=target_bytes,
         compression=compression,
         schema=schema_to_pyarrow(schema.select(*columns)),
         aside="quacklake/",
     )
+
+
+def stage_folder(*, upsert: bool) -> str:
+    """Return the folder of staged files: rows to merge are no files of the table."""
+    return "quacklake/" if upsert else "data/"
 
 
 def storage_of(table: Table) -> dict[str, str]:

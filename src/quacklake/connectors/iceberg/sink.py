@@ -21,14 +21,14 @@ from pyiceberg.table.snapshots import Snapshot
 from quacklake.connectors.evolution import EvolvingSink
 from quacklake.connectors.iceberg import maintenance
 from quacklake.connectors.iceberg.catalogs import IcebergTable, failing
-from quacklake.connectors.iceberg.files import data_file, iceberg_stage, storage_of
+from quacklake.connectors.iceberg.files import data_file, iceberg_stage, stage_folder, storage_of
 from quacklake.connectors.iceberg.partitions import partition_record, partition_spec
 from quacklake.connectors.iceberg.schemas import fit, with_ids
 from quacklake.connectors.maintenance import MaintenanceOptions, MaintenanceReport
 from quacklake.connectors.object_store import open_store
 from quacklake.connectors.options import ConnectorOptions
 from quacklake.connectors.protocols import CommitInfo, PreparedCommit, WrittenFile
-from quacklake.connectors.staging import FileStage
+from quacklake.connectors.staging import FileStage, check_staged
 from quacklake.connectors.upserts import check_key, last_rows
 from quacklake.errors import ConfigError, NotFoundError, SchemaMismatchError
 from quacklake.faults import reach
@@ -113,6 +113,7 @@ class IcebergSink(EvolvingSink):
         with failing("the commit to the Iceberg table failed"):
             for attempt in range(self._retries + 1):
                 table = _without_retries(self._place.load())
+                self._check_staged(table, prepared)
                 if self._last_checkpoint(table) >= prepared.checkpoint_id:
                     break
                 try:
@@ -141,6 +142,7 @@ class IcebergSink(EvolvingSink):
                 table = self._place.load()
             except NotFoundError:
                 return
+        self._check_staged(table, prepared)
         if self._last_checkpoint(table) < prepared.checkpoint_id:
             _store(table).delete(file.path for file in prepared.data_files)
 
@@ -171,6 +173,9 @@ class IcebergSink(EvolvingSink):
         if self._stage is not None:
             self._stage.discard()
         self._stage = None
+
+    def _check_staged(self, table: Table, prepared: PreparedCommit) -> None:
+        check_staged(_store(table), stage_folder(upsert=self.mode == "upsert"), prepared)
 
     def _new_stage(self, table: Table, columns: Sequence[str] | None = None) -> FileStage:
         """Return a stage for rows of the sink, or without ``columns`` for whole rows of the table."""

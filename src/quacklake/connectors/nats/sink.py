@@ -25,7 +25,7 @@ from quacklake.connectors.nats.stream import NatsStream, StreamRange
 from quacklake.connectors.object_store import check_s3, open_store
 from quacklake.connectors.options import ConnectorOptions
 from quacklake.connectors.protocols import CommitInfo, PreparedCommit, WrittenFile
-from quacklake.connectors.staging import FileStage, StagedSink
+from quacklake.connectors.staging import FileStage, StagedSink, check_staged
 from quacklake.errors import ConfigError, CorruptFileError, InputError, NotFoundError
 from quacklake.faults import reach
 from quacklake.storage import Store
@@ -108,6 +108,7 @@ class NatsSink(StagedSink):
 
     def finalize_commit(self, prepared: PreparedCommit) -> CommitInfo:
         """Publish the messages that the stream does not have, then remove the staged files."""
+        check_staged(self._store, self._folder, prepared)
         created, after, window = _state(prepared)
         connection = self._connect()
         checked(self.stream, self.stream.look(connection), created, after)
@@ -123,7 +124,10 @@ class NatsSink(StagedSink):
         """Remove the files of a commit of which nothing is published, and whatever was kept."""
         if self._stage is not None:
             self._stage.discard()
-        if prepared is None or self._begun(prepared):
+        if prepared is None:
+            return
+        check_staged(self._store, self._folder, prepared)
+        if self._begun(prepared):
             return
         self._store.delete(file.path for file in prepared.data_files)
 
