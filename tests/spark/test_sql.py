@@ -21,13 +21,12 @@ from quacklake.errors import (
     UnsupportedFeatureError,
 )
 from quacklake.spark.maintenance import SparkFiles
+from quacklake.spark.runtime.words import SparkCursor, text_of
 from quacklake.spark.sql.parsing import (
-    SparkCursor,
     as_literal,
     declaration,
     only_statement,
     parse,
-    text_of,
     with_values,
 )
 from quacklake.spark.sql.pruning import conditions

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from quacklake.cli.shell import is_whole
 from quacklake.errors import SqlError
-from quacklake.spark.sql.parsing import SparkCursor, only_statement
+from quacklake.spark.runtime.words import SparkCursor
+from quacklake.spark.sql.parsing import only_statement
 from quacklake.sql.words import split, words_of
 
 _gaps = st.lists(
