@@ -22,6 +22,7 @@ from quacklake.service.flight.appends import Ingestion, Upload
 from quacklake.service.flight.callers import COOKIE, Caller, SessionOptions
 from quacklake.service.flight.messages import MESSAGES, pack, parse, unpack
 from quacklake.service.flight.queries import CATALOG, Queries, snapshot_of
+from quacklake.service.flight.server_info import SQL_INFO, TYPE_INFO, server_facts, type_info
 from quacklake.service.flight.settings import FlightSettings
 from quacklake.service.flight.statements import QUERY, RESULT, Asked, Statements, json_object
 from quacklake.service.flight.streams import Held, Slots, Stream, Watch, of_table
@@ -301,7 +302,7 @@ class Handlers:
     def sql_info(self, caller: Caller, context: Any, message: Any) -> pa.Table:
         """Return facts about the server."""
         read_only = caller.identity.role < Role.WRITER
-        return metadata.sql_info(self.settings, read_only=read_only, wanted=list(message.info))
+        return server_facts(self.settings, read_only=read_only, wanted=list(message.info))
 
     def _unpacked(self, descriptor: Any) -> tuple[str, Any]:
         if len(descriptor.command) > self.settings.size("max_message") * 2:
@@ -373,10 +374,10 @@ METADATA: dict[str, tuple[Callable[[Any], pa.Schema], Callable[[Handlers, Caller
     "CommandGetExportedKeys": (_always(metadata.FOREIGN_KEYS), _no_keys),
     "CommandGetImportedKeys": (_always(metadata.FOREIGN_KEYS), _no_keys),
     "CommandGetCrossReference": (_always(metadata.FOREIGN_KEYS), _no_keys),
-    "CommandGetSqlInfo": (_always(metadata.SQL_INFO), Handlers.sql_info),
+    "CommandGetSqlInfo": (_always(SQL_INFO), Handlers.sql_info),
     "CommandGetXdbcTypeInfo": (
-        _always(metadata.TYPE_INFO),
-        lambda self, caller, _, m: metadata.type_info(_given(m, "data_type")),
+        _always(TYPE_INFO),
+        lambda self, caller, _, m: type_info(_given(m, "data_type")),
     ),
 }
 """The commands that ask about the lake: their columns, and how they are answered."""

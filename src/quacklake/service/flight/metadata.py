@@ -1,8 +1,7 @@
-"""The answers of Flight SQL about the server and the lake: what BI tools ask before anything else."""
+"""The answers of Flight SQL about the lake: its catalogs, schemas, tables, columns and keys."""
 
 from __future__ import annotations
 
-import importlib.metadata
 import re
 from collections.abc import Callable
 from contextlib import suppress
@@ -59,47 +58,6 @@ FOREIGN_KEYS = pa.schema(
         ("pk_key_name", _text),
         _needed("update_rule", pa.uint8()),
         _needed("delete_rule", pa.uint8()),
-    ]
-)
-SQL_INFO = pa.schema(
-    [
-        _needed("info_name", pa.uint32()),
-        _needed(
-            "value",
-            pa.dense_union(
-                [
-                    pa.field("string_value", _text),
-                    pa.field("bool_value", pa.bool_()),
-                    pa.field("bigint_value", pa.int64()),
-                    pa.field("int32_bitmask", pa.int32()),
-                    pa.field("string_list", pa.list_(_text)),
-                    pa.field("int32_to_int32_list_map", pa.map_(pa.int32(), pa.list_(pa.int32()))),
-                ]
-            ),
-        ),
-    ]
-)
-TYPE_INFO = pa.schema(
-    [
-        _needed("type_name", _text),
-        _needed("data_type", pa.int32()),
-        ("column_size", pa.int32()),
-        ("literal_prefix", _text),
-        ("literal_suffix", _text),
-        ("create_params", pa.list_(pa.field("item", _text, nullable=False))),
-        _needed("nullable", pa.int32()),
-        _needed("case_sensitive", pa.bool_()),
-        _needed("searchable", pa.int32()),
-        ("unsigned_attribute", pa.bool_()),
-        _needed("fixed_prec_scale", pa.bool_()),
-        ("auto_increment", pa.bool_()),
-        ("local_type_name", _text),
-        ("minimum_scale", pa.int32()),
-        ("maximum_scale", pa.int32()),
-        _needed("sql_data_type", pa.int32()),
-        ("datetime_subcode", pa.int32()),
-        ("num_prec_radix", pa.int32()),
-        ("interval_precision", pa.int32()),
     ]
 )
 
@@ -207,110 +165,3 @@ def _matches(name: str, parts: list[str]) -> bool:
         else:
             return False
     return all(rest == "%" for rest in parts[part:])
-
-
-# -- the server --------------------------------------------------------------------------------------------------------
-
-_TRANSACTIONS = 1
-"""The word of the protocol for transactions without savepoints."""
-
-
-def sql_info(settings: FlightSettings, *, read_only: bool, wanted: list[int]) -> pa.Table:
-    """Return what a client asks of the server by numbers of the protocol; all of it for none."""
-    version = importlib.metadata.version("quacklake")
-    known: dict[int, tuple[int, Any]] = {
-        0: (0, "Quacklake"),
-        1: (0, version),
-        2: (0, pa.__version__),
-        3: (1, read_only),
-        4: (1, True),  # SQL
-        5: (1, False),  # Substrait
-        8: (3, _TRANSACTIONS),
-        9: (1, True),  # cancelling
-        10: (1, True),  # bulk ingestion
-        11: (1, True),  # bulk ingestion in transactions
-        100: (3, settings.ticket_seconds * 1000),
-        101: (3, int(settings.transaction_seconds * 1000)),
-        500: (1, False),
-        501: (1, False),
-        502: (1, False),
-        503: (3, 0),  # names keep their case, and are found in any
-        504: (0, '"'),
-        505: (3, 0),
-        506: (1, True),
-        507: (3, 3),  # NULLs come last
-        513: (0, "\\"),
-        515: (1, True),
-        516: (1, True),
-        518: (1, True),
-        520: (1, True),
-        521: (1, True),
-        529: (0, "schema"),
-        531: (0, "catalog"),
-        532: (1, True),
-    }
-    chosen = sorted(set(wanted) & set(known)) if wanted else sorted(known)
-    types = pa.array([known[number][0] for number in chosen], pa.int8())
-    children = [[known[number][1] for number in chosen if known[number][0] == place] for place in range(6)]
-    offsets = [sum(known[before][0] == known[number][0] for before in chosen[:at]) for at, number in enumerate(chosen)]
-    union = SQL_INFO.field("value").type
-    arrays = [pa.array(values, union.field(place).type) for place, values in enumerate(children)]
-    value = pa.UnionArray.from_dense(types, pa.array(offsets, pa.int32()), arrays, [f.name for f in union])
-    return pa.table([pa.array(chosen, pa.uint32()), value], SQL_INFO)
-
-
-#: The types of a lake: name, number of XDBC, size, quotes of literals, parameters, whether unsigned, radix.
-_TYPES: tuple[tuple[str, int, int | None, str | None, tuple[str, ...] | None, bool | None, int | None], ...] = (
-    ("BIGINT", -5, 19, None, None, False, 10),
-    ("BLOB", -3, None, "'", None, None, None),
-    ("BOOLEAN", -7, 1, None, None, None, None),
-    ("DATE", 91, 10, "'", None, None, None),
-    ("DECIMAL", 3, 38, None, ("precision", "scale"), False, 10),
-    ("DOUBLE", 8, 53, None, None, False, 2),
-    ("FLOAT", 7, 24, None, None, False, 2),
-    ("INTEGER", 4, 10, None, None, False, 10),
-    ("SMALLINT", 5, 5, None, None, False, 10),
-    ("TIME", 92, 15, "'", None, None, None),
-    ("TIMESTAMP", 93, 26, "'", None, None, None),
-    ("TIMESTAMP WITH TIME ZONE", 93, 32, "'", None, None, None),
-    ("TINYINT", -6, 3, None, None, False, 10),
-    ("UBIGINT", -5, 20, None, None, True, 10),
-    ("UINTEGER", 4, 10, None, None, True, 10),
-    ("USMALLINT", 5, 5, None, None, True, 10),
-    ("UTINYINT", -6, 3, None, None, True, 10),
-    ("UUID", 1, 36, "'", None, None, None),
-    ("VARCHAR", 12, None, "'", None, None, None),
-)
-
-
-def type_info(data_type: int | None) -> pa.Table:
-    """Return the simple types of a lake, or those with one number of the protocol."""
-    rows = []
-    for name, number, size, mark, parameters, unsigned, radix in sorted(_TYPES, key=lambda each: (each[1], each[0])):
-        if data_type not in (None, number):
-            continue
-        subcode = {91: 1, 92: 2, 93: 3}.get(number)
-        rows.append(
-            {
-                "type_name": name,
-                "data_type": number,
-                "column_size": size,
-                "literal_prefix": mark,
-                "literal_suffix": mark,
-                "create_params": parameters,
-                "nullable": 1,
-                "case_sensitive": name == "VARCHAR",
-                "searchable": 3,
-                "unsigned_attribute": unsigned,
-                "fixed_prec_scale": False,
-                "auto_increment": None if unsigned is None else False,
-                "local_type_name": name,
-                "minimum_scale": 0 if name == "DECIMAL" else None,
-                "maximum_scale": 38 if name == "DECIMAL" else None,
-                "sql_data_type": 9 if subcode is not None else number,
-                "datetime_subcode": subcode,
-                "num_prec_radix": radix,
-                "interval_precision": None,
-            }
-        )
-    return pa.Table.from_pylist(rows, TYPE_INFO)
