@@ -255,6 +255,19 @@ class Binder:
         rows = self._planned().execute(f"DESCRIBE {text}").fetchall()
         return [(str(row[0]), str(row[1])) for row in rows]
 
+    def without_rows(
+        self, sql: str, change: Callable[[Node], None] | None = None
+    ) -> tuple[Node, duckdb.DuckDBPyConnection]:
+        """Return the tree of a query over relations without rows, and the connection that has these.
+
+        ``change`` is that of ``bind``.
+        """
+        parsed = tree.parse(self.session.connection, sql)
+        if change is not None:
+            change(parsed)
+        self._rewrite(parsed, _Scope())
+        return parsed, self._planned()
+
     def _rewrite(self, parsed: Node, scope: _Scope) -> Size | None:
         """Resolve the names of a query. Return its size if the session measures it."""
         is_macro = partial(self.is_macro, scope=scope)

@@ -334,6 +334,25 @@ class Session:
 
             raise error if self.guard.safe else listing.own_error(self, sql, params, error) from error
 
+    def parameter_types(self, sql: str) -> dict[str, str]:
+        """Return DuckDB's types of the parameters of a statement by their names or numbers, without running it.
+
+        A parameter that may have any type is a VARCHAR. Raises ``SqlError`` for a statement that is wrong or not
+        allowed.
+        """
+        from quacklake.sql.parameter_types import parameter_types
+
+        self.settle()
+        self.guard.text(sql)
+        try:
+            with self.running.working(TimeBudget(self.guard.seconds)), self._translated():
+                return parameter_types(self, self.guard.admit(self, Cursor(with_at(numbered(sql)))))
+        except BaseException:
+            self.attachments.keep_planner()
+            raise
+        finally:
+            self.work.forget_views()
+
     def native(self, sql: str, params: Parameters = None) -> Result:
         """Run a statement in DuckDB unchanged."""
         self.guard.native()

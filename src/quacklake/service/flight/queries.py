@@ -15,13 +15,14 @@ import pyarrow as pa
 from quacklake.errors import InputError, QuacklakeError, TenantBusyError
 from quacklake.format.names import fold
 from quacklake.service.flight.callers import Caller
+from quacklake.service.flight.parameters import described_types, parameters_of, with_nulls
 from quacklake.service.flight.settings import FlightSettings
 from quacklake.service.flight.streams import Held, Slots, Stream, Watch
 from quacklake.service.identity import Role
 from quacklake.sql.result import Result
 from quacklake.sql.session import Session
 from quacklake.sql.sessions import session as new_session
-from quacklake.sql.words import numbered, split, words_of
+from quacklake.sql.words import split, words_of
 from quacklake.transaction import Transaction
 
 CATALOG = "lake"
@@ -192,10 +193,19 @@ class Queries:
         finally:
             release()
 
-    def schema(self, caller: Caller, context: Any, sql: str) -> pa.Schema | None:
-        """Return the columns of a query, whose parameters are taken for NULL; None for another statement."""
+    def schema(
+        self, caller: Caller, context: Any, sql: str, types: Mapping[str, str] | None = None
+    ) -> pa.Schema | None:
+        """Return the columns of a query, whose parameters are NULL of these types; None for another statement."""
         with self.session(caller, context, read_only=True) as session:
-            return described(session, sql)
+            return described(session, sql, types)
+
+    def parameter_types(self, caller: Caller, context: Any, sql: str) -> dict[str, str]:
+        """Return DuckDB's types of the parameters of a statement by their names."""
+        if not parameters_of(sql):
+            return {}
+        with self.session(caller, context, read_only=caller.identity.role < Role.WRITER) as session:
+            return described_types(session, single(session, sql))
 
 
 def _view(caller: Caller, snapshot: int | None) -> Transaction:
@@ -249,31 +259,31 @@ def single(session: Session, sql: str) -> str:
     return parts[0]
 
 
-def parameters_of(sql: str) -> list[str]:
-    """Return the parameters of a statement, those with numbers in their order.
-
-    >>> parameters_of("SELECT ? + ? + $2")
-    ['1', '2']
-    """
-    names = {word.text[1:] for word in words_of(numbered(sql)) if word.kind == "parameter"}
-    return sorted(names, key=lambda name: (len(name), name))
+_QUERIES = frozenset(("SELECT", "FROM", "WITH", "VALUES", "TABLE", "(", "PIVOT", "UNPIVOT", "SUMMARIZE"))
+_LISTINGS = frozenset(("DESC", "DESCRIBE", "SHOW"))
 
 
-def described(session: Session, sql: str) -> pa.Schema | None:
+def described(session: Session, sql: str, types: Mapping[str, str] | None = None) -> pa.Schema | None:
     """Return the columns of a query without running it; None for a statement that is none.
 
-    The text is that of the session's own user, who could run it as well.
+    Parameters are NULL, of the types by their names. The text is that of the session's own user, who could run it as
+    well.
     """
     text = single(session, sql)
-    names = parameters_of(text)
-    nothing: Parameters = dict.fromkeys(names) if names and not names[0].isdigit() else [None] * len(names)
     first = words_of(text)[0].upper
-    if first not in ("SELECT", "FROM", "WITH", "VALUES", "TABLE", "("):
+    if first in _LISTINGS:
+        return run_one(session, text, None).schema
+    if first == "EXPLAIN":
+        return run_one(session, "EXPLAIN SELECT 1", None).schema
+    if first == "CALL":
+        text = f"FROM {text[len(first) :]}"
+    elif first not in _QUERIES:
         return None
+    text = with_nulls(text, types or {})
     try:
-        return run_one(session, f"SELECT * FROM (\n{text}\n) LIMIT 0", nothing).schema
+        return run_one(session, f"SELECT * FROM (\n{text}\n) LIMIT 0", None).schema
     except QuacklakeError:
-        run_one(session, f"EXPLAIN {text}", nothing)  # tells what is wrong with the statement itself
+        run_one(session, f"EXPLAIN {text}", None)  # tells what is wrong with the statement itself
         return None
 
 

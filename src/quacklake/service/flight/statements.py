@@ -16,7 +16,8 @@ from quacklake.errors import InputError, UnsupportedFeatureError
 from quacklake.service.expansion import plain_batch, plain_schema, unpacked_size
 from quacklake.service.flight.appends import read_chunk
 from quacklake.service.flight.callers import Caller
-from quacklake.service.flight.queries import Answer, Parameters, Queries, Statement, parameters_of, run_one, snapshot_of
+from quacklake.service.flight.parameters import rows_of, schema_of
+from quacklake.service.flight.queries import Answer, Parameters, Queries, Statement, run_one, snapshot_of
 from quacklake.service.flight.settings import FlightSettings
 from quacklake.service.flight.streams import Held, Stream, of_table
 from quacklake.service.flight.tickets import Sealer
@@ -45,13 +46,11 @@ class Asked:
     """The lake among all lakes; see ``Caller``."""
     schema: str | None = None
 
-    def rows(self) -> list[Parameters]:
+    def rows(self) -> Sequence[Parameters]:
         """Return each set of parameters; one without values where there is none."""
         if self.values is None:
             return [self.parameters]
-        table = pa.ipc.open_stream(self.values).read_all()
-        columns = [column.to_pylist() for column in table.columns]
-        return [list(row) for row in zip(*columns, strict=True)] if columns else [None] * table.num_rows
+        return rows_of(self.sql, pa.ipc.open_stream(self.values).read_all())
 
 
 class Statements:
@@ -199,17 +198,14 @@ class Statements:
             return _total(counts)
 
     def prepare(self, caller: Caller, context: Any, asked: Asked) -> tuple[bytes, pa.Schema | None, pa.Schema]:
-        """Return the handle of a statement, the columns of its rows if it has any, and its parameters.
-
-        DuckDB does not tell the types of parameters, so that they have the type NULL.
-        """
+        """Return the handle of a statement, the columns of its rows if it has any, and its parameters."""
         chosen = replace(caller, schema=asked.schema)
+        types = self._queries.parameter_types(chosen, context, asked.sql)
         if asked.transaction is None:
-            schema = self._queries.schema(chosen, context, asked.sql)
+            schema = self._queries.schema(chosen, context, asked.sql, types)
         else:
             schema = None  # it may read what its transaction has made
-        parameters = pa.schema([(name, pa.null()) for name in parameters_of(asked.sql)])
-        return self.seal(caller, asked), schema, parameters
+        return self.seal(caller, asked), schema, schema_of(asked.sql, types)
 
 
 def _total(counts: Sequence[int]) -> int:

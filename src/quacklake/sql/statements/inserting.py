@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from quacklake.duckdb_versions import IS_2
@@ -46,6 +46,20 @@ def insert(session: Session, cursor: Cursor, params: Any) -> Result:
 
     ON CONFLICT … and RETURNING … may follow.
     """
+    parsed = parse_insert(session, cursor)
+    if parsed is None:
+        return queries.native_rows(session, Cursor(cursor.text), params)
+    place, statement = parsed
+    conflict = statement.conflict
+
+    def change(scope: SessionScope) -> int:
+        return _insert(scope, statement) if conflict is None else _upsert(scope, statement, conflict)
+
+    return run_change(session, place, params, Operation.INSERT, change, statement.returning)
+
+
+def parse_insert(session: Session, cursor: Cursor) -> tuple[Place, Insert] | None:
+    """Return the table and the parts of an INSERT; None for a table of DuckDB itself."""
     prefix = prefix_of(cursor)
     cursor.expect("INSERT")
     replacing, ignoring = cursor.accept("OR", "REPLACE"), cursor.accept("OR", "IGNORE")
@@ -54,7 +68,7 @@ def insert(session: Session, cursor: Cursor, params: Any) -> Result:
     target = session.names.target(cursor.names())
     named = cursor.slice(first, cursor.at)
     if target is None:
-        return queries.native_rows(session, Cursor(cursor.text), params)
+        return None
     place = Place(target, named, cursor.name() if cursor.accept("AS") else None)
     columns = None
     if cursor.sees("(") and not _is_query(cursor):
@@ -65,11 +79,7 @@ def insert(session: Session, cursor: Cursor, params: Any) -> Result:
     conflict = _conflict(cursor, replacing=replacing, ignoring=ignoring)
     statement = Insert(query, columns, by_name, conflict, returning_of(cursor))
     cursor.end()
-
-    def change(scope: SessionScope) -> int:
-        return _insert(scope, statement) if conflict is None else _upsert(scope, statement, conflict)
-
-    return run_change(session, place, params, Operation.INSERT, change, statement.returning)
+    return place, statement
 
 
 def _insert(scope: SessionScope, statement: Insert) -> int:
@@ -169,14 +179,14 @@ def _is_query(cursor: Cursor) -> bool:
 def _proposed(scope: SessionScope, statement: Insert) -> tuple[str, Any, list[Column]]:
     """Return the rows to insert as a bound query of the table's columns, its values, and the columns that are given."""
     table, session = scope.table, scope.session
-    chosen = _chosen(table, statement.columns)
+    chosen = chosen_columns(table, statement.columns)
     if statement.query is None:
         return conforming(table, {}, "SELECT 1"), None, []
     bound = queries.bind_rows(
         session,
         statement.query,
         scope.params,
-        lambda node: _fit_values(session, node, table, chosen, statement.by_name),
+        lambda node: fit_values(session, node, table, chosen, statement.by_name),
     )
     given = session.connection.execute(f"DESCRIBE {bound.sql}", bound.values).fetchall()
     places = _pairs(table, chosen, [str(row[0]) for row in given], statement)
@@ -184,7 +194,8 @@ def _proposed(scope: SessionScope, statement: Insert) -> tuple[str, Any, list[Co
     return conforming(table, places, bound.sql), bound.values, columns
 
 
-def _chosen(table: TableInfo, columns: Sequence[str] | None) -> list[Column]:
+def chosen_columns(table: TableInfo, columns: Sequence[str] | None) -> list[Column]:
+    """Return the columns that a statement names, or all of them. Raises ``SqlError`` for one that is named twice."""
     if columns is None:
         return list(table.schema.columns)
     found = [table.schema.find(name) for name in columns]
@@ -217,7 +228,7 @@ def conforming(table: TableInfo, places: dict[int, int], query: str) -> str:
     return f"SELECT {select} FROM ({query}) AS src({', '.join(f'c{place}' for place in range(width))})"
 
 
-def _fit_values(session: Session, parsed: Node, table: TableInfo, chosen: Sequence[Column], by_name: bool) -> None:
+def fit_values(session: Session, parsed: Node, table: TableInfo, chosen: Sequence[Column], by_name: bool) -> None:
     """Cast values to the types of their columns, and replace DEFAULT by the defaults of the columns."""
     source = parsed["node"].get("from_table") or {}
     if source.get("type") != "EXPRESSION_LIST" or by_name:
@@ -238,14 +249,46 @@ def _fit_values(session: Session, parsed: Node, table: TableInfo, chosen: Sequen
 
 def merge(session: Session, cursor: Cursor, params: Any) -> Result:
     """Run MERGE INTO name [alias] USING source [alias] ON condition | USING (columns) WHEN … [RETURNING …]."""
+    parsed = parse_merge(session, cursor)
+    if parsed is None:
+        return queries.native_rows(session, Cursor(cursor.text), params)
+    place, statement, source = parsed
+    prefix, theirs, stands = source.prefix, source.name, source.stands
+
+    def change(scope: SessionScope) -> int:
+        bound = scope.bind(f"{prefix}SELECT * FROM {source.text}", target=False)
+        rows = scope.numbered(bound.sql, bound.values)
+        scope.source, scope.theirs = f"temp.main.{rows} AS {theirs}", theirs
+        if stands is not None:  # the text refers to the source still, and a temporary relation replaces the table
+            scope.source, scope.stand_ins = source.text, stand_in(stands, rows)
+        done = row_changes.merge(scope, statement)
+        return done.updated + done.inserted + done.deleted
+
+    return run_change(session, place, params, Operation.MERGE, change, statement.returning, prefix)
+
+
+@dataclass(frozen=True, slots=True)
+class MergeSource:
+    """The relation after USING, with the common tables before the statement."""
+
+    prefix: str
+    text: str
+    name: str
+    """The qualifier of its columns."""
+    stands: Target | None
+    """The table or view of a lake that it is, without an alias."""
+
+
+def parse_merge(session: Session, cursor: Cursor) -> tuple[Place, Merge, MergeSource] | None:
+    """Return the table, the parts and the source of a MERGE; None for a table of DuckDB itself."""
     prefix = prefix_of(cursor)
     cursor.expect("MERGE", "INTO")
     place = place_of(session, cursor, "USING")
     if place is None:
-        return queries.native_rows(session, Cursor(cursor.text), params)
+        return None
     cursor.expect("USING")
-    source, theirs, stands = _source(session, cursor, prefix)
-    tree.check_relations(session.connection, source)
+    source = _source(session, cursor, prefix)
+    tree.check_relations(session.connection, source.text)
     if cursor.accept("USING"):
         on: Any = tuple(Cursor(item).name() for item in cursor.items())
     else:
@@ -261,21 +304,11 @@ def merge(session: Session, cursor: Cursor, params: Any) -> Result:
     if not clauses:
         raise cursor.unexpected()
     _check_reachable(clauses)
-
-    def change(scope: SessionScope) -> int:
-        bound = scope.bind(f"{prefix}SELECT * FROM {source}", target=False)
-        rows = scope.numbered(bound.sql, bound.values)
-        scope.source, scope.theirs = f"temp.main.{rows} AS {theirs}", theirs
-        if stands is not None:  # the text refers to the source still, and a temporary relation replaces the table
-            scope.source, scope.stand_ins = source, stand_in(stands, rows)
-        done = row_changes.merge(scope, statement)
-        return done.updated + done.inserted + done.deleted
-
-    return run_change(session, place, params, Operation.MERGE, change, statement.returning, prefix)
+    return place, statement, source
 
 
-def _source(session: Session, cursor: Cursor, prefix: str) -> tuple[str, str, Target | None]:
-    """Parse the relation after USING: its text, the qualifier of its columns, and the lake table if it is one."""
+def _source(session: Session, cursor: Cursor, prefix: str) -> MergeSource:
+    """Parse the relation after USING."""
     first = cursor.at
     table: list[str] = []
     default = "unnamed_subquery"
@@ -296,8 +329,9 @@ def _source(session: Session, cursor: Cursor, prefix: str) -> tuple[str, str, Ta
     text = cursor.slice(first, cursor.at)
     stands = None if alias is not None or not table else _lake_table(session, table, prefix)
     if stands is not None:
-        return text, ".".join(map(quote, (stands.attached.alias, stands.schema, stands.name))), stands
-    return text, quote(alias or default), None
+        name = ".".join(map(quote, (stands.attached.alias, stands.schema, stands.name)))
+        return MergeSource(prefix, text, name, stands)
+    return MergeSource(prefix, text, quote(alias or default), None)
 
 
 def _lake_table(session: Session, names: list[str], prefix: str) -> Target | None:

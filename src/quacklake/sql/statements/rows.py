@@ -183,19 +183,28 @@ def place_of(session: Session, cursor: Cursor, *keywords: str) -> Place | None:
 
 def update(session: Session, cursor: Cursor, params: Any) -> Result:
     """Run UPDATE name [alias] SET column = value, … [FROM …] [WHERE …] [RETURNING …]."""
+    parsed = parse_update(session, cursor)
+    if parsed is None:
+        return queries.native_rows(session, Cursor(cursor.text), params)
+    place, statement, prefix = parsed
+    change = partial(row_changes.update, statement=statement)
+    return run_change(session, place, params, Operation.UPDATE, change, statement.returning, prefix)
+
+
+def parse_update(session: Session, cursor: Cursor) -> tuple[Place, Update, str] | None:
+    """Return the table, the parts and the common tables of an UPDATE; None for a table of DuckDB itself."""
     prefix = prefix_of(cursor)
     cursor.expect("UPDATE")
     place = place_of(session, cursor, "SET")
     if place is None:
-        return queries.native_rows(session, Cursor(cursor.text), params)
+        return None
     cursor.expect("SET")
     columns, values = assignments(cursor)
     others = _relations(session, cursor) if cursor.accept("FROM") else ""
     where = Expression(cursor.until("RETURNING")) if cursor.accept("WHERE") else None
     statement = Update(columns, values, where, others, returning_of(cursor))
     cursor.end()
-    change = partial(row_changes.update, statement=statement)
-    return run_change(session, place, params, Operation.UPDATE, change, statement.returning, prefix)
+    return place, statement, prefix
 
 
 def _relations(session: Session, cursor: Cursor) -> str:
@@ -287,19 +296,28 @@ def _assigned(cursor: Cursor) -> str:
 
 def delete(session: Session, cursor: Cursor, params: Any) -> Result:
     """Run DELETE FROM name [alias] [USING …] [WHERE …] [RETURNING …]."""
-    prefix = prefix_of(cursor)
-    cursor.expect("DELETE", "FROM")
-    place = place_of(session, cursor, "USING", "WHERE", "RETURNING")
-    if place is None:
+    parsed = parse_delete(session, cursor)
+    if parsed is None:
         return queries.native_rows(session, Cursor(cursor.text), params)
-    others = _relations(session, cursor) if cursor.accept("USING") else ""
-    where = Expression(cursor.until("RETURNING")) if cursor.accept("WHERE") else None
-    statement = Delete(where, others, returning_of(cursor))
-    cursor.end()
+    place, statement, prefix = parsed
     if statement == Delete():
         return _delete_all(session, place.target)
     change = partial(row_changes.delete, statement=statement)
     return run_change(session, place, params, Operation.DELETE, change, statement.returning, prefix)
+
+
+def parse_delete(session: Session, cursor: Cursor) -> tuple[Place, Delete, str] | None:
+    """Return the table, the parts and the common tables of a DELETE; None for a table of DuckDB itself."""
+    prefix = prefix_of(cursor)
+    cursor.expect("DELETE", "FROM")
+    place = place_of(session, cursor, "USING", "WHERE", "RETURNING")
+    if place is None:
+        return None
+    others = _relations(session, cursor) if cursor.accept("USING") else ""
+    where = Expression(cursor.until("RETURNING")) if cursor.accept("WHERE") else None
+    statement = Delete(where, others, returning_of(cursor))
+    cursor.end()
+    return place, statement, prefix
 
 
 def truncate(session: Session, cursor: Cursor, params: Any) -> Result:
