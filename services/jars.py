@@ -27,13 +27,17 @@ _NAMESPACE = "http://ant.apache.org/ivy/maven"
 
 @dataclass(frozen=True)
 class Jar:
-    """An artifact of Maven: ``alone``, or with all that it needs; ``kinds`` are its classifiers, "" for none."""
+    """An artifact of Maven: ``alone``, or with all that it needs; ``kinds`` are its classifiers, "" for none.
+
+    ``sha256`` is that of the only file of the artifact; without it Ivy compares the checksums of Maven alone.
+    """
 
     organisation: str
     name: str
     version: str
     kinds: tuple[str, ...] = ("",)
     alone: bool = False
+    sha256: str = ""
 
     def element(self) -> str:
         """Return the dependency as Ivy writes it."""
@@ -67,6 +71,15 @@ SETS: dict[str, tuple[Jar, ...]] = {
         Jar("org.eclipse.jetty.ee10", "jetty-ee10-servlet", _JETTY),
         Jar("org.eclipse.jetty.compression", "jetty-compression-server", _JETTY),
         Jar("org.xerial", "sqlite-jdbc", "3.50.3.0"),
+    ),
+    "flight-jdbc": (
+        Jar(
+            "org.apache.arrow",
+            "flight-sql-jdbc-driver",
+            "18.3.0",
+            alone=True,
+            sha256="3f418b46c880e263558c5de669bdbede2c5d4375527ced116fb29f795b03704c",
+        ),
     ),
 }
 """The sets of jars, by name."""
@@ -148,4 +161,13 @@ def _resolve(name: str, target: Path) -> None:
         why = lines[0] if lines else "it cannot be reached"
         raise Unavailable(f"the jars of {name} could not be got from Maven: {why}")
     wanted.unlink()
+    for jar in SETS[name]:
+        _check(jar, work)
     work.replace(target)
+
+
+def _check(jar: Jar, folder: Path) -> None:
+    """Raise :class:`Unavailable` if the file of a jar is not the one that was expected."""
+    path = folder / f"{jar.name}-{jar.version}.jar"
+    if jar.sha256 and hashlib.sha256(path.read_bytes()).hexdigest() != jar.sha256:
+        raise Unavailable(f"{path.name} from Maven is not the expected file")

@@ -35,8 +35,8 @@ __all__ = ["OPEN", "parameter_types"]
 OPEN = "VARCHAR"
 """The type of a parameter whose type is not known."""
 _NUMBERS = ("DOUBLE", "BIGINT", "INTEGER")
-_GUESSES = (*_NUMBERS, "TIMESTAMP", "DATE", "TIME", "BOOLEAN", "BLOB")
-"""The types of a parameter that cannot be a text; of two that fit equally well, the first."""
+_OTHERS = ("TIMESTAMP", "DATE", "TIME", "BOOLEAN", "BLOB")
+"""The types of a parameter that can be neither a text nor a number."""
 _UNKNOWN = frozenset({"INVALID", "NULL", "UNKNOWN"})
 _NESTED = frozenset({"ARRAY", "ENUM", "LIST", "MAP", "STRUCT", "UNION"})
 _MOST_PLANS = 60
@@ -55,10 +55,10 @@ def parameter_types(session: Session, cursor: Cursor) -> dict[str, str]:
     for plan in plans:
         for name, type_ in plan.inferred():
             found[name].add(type_)
+    known = {name: _common(session, types) for name, types in found.items() if types}
     for plan in plans:
-        for name, type_ in plan.guessed({name for name in names if not found[name]}):
-            found[name].add(type_)
-    return {name: _common(session, types) for name, types in found.items()}
+        plan.guess(known)
+    return {name: known.get(name, OPEN) for name in names}
 
 
 def _common(session: Session, types: Collection[str]) -> str:
@@ -210,6 +210,7 @@ class Plans:
     _places: list[tuple[Node, Node]] = field(default_factory=list)
     """The node at each place, and the parameter that it was."""
     _names: list[str] = field(default_factory=list)
+    _known: Mapping[str, str] = field(default_factory=dict)
     _open: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -237,21 +238,28 @@ class Plans:
         half = len(places) // 2
         return {**self._resolve(places[:half]), **self._resolve(places[half:])}
 
-    def guessed(self, names: Collection[str]) -> Iterator[tuple[str, str]]:
-        """Yield the types of parameters of these names for which DuckDB infers none."""
-        places = [place for place in self._open if self._names[place] in names]
+    def guess(self, known: dict[str, str]) -> None:
+        """Add the types of parameters for which DuckDB infers none."""
+        self._known = known
+        places = [place for place in self._open if self._names[place] not in known]
         texts = self._plan((), dict.fromkeys(places, OPEN)) if places else None
-        if texts is not None and not texts.casts:
-            return
         for place in places:
-            yield self._names[place], self._guess(place)
+            if self._names[place] not in known:
+                known[self._names[place]] = OPEN if texts is not None and not texts.casts else self._guess(place)
 
     def _guess(self, place: int) -> str:
+        beside = self._plan((place,), {})  # beside values of known types instead of NULL
+        if beside is not None and beside.types.get(place, "NULL") not in _UNKNOWN:
+            return beside.types[place]
         text = self._plan((), {place: OPEN})
-        guesses = _GUESSES if text is None else sorted(set(text.casts) - _NESTED)
-        plans = {OPEN: text, **{guess: self._plan((), {place: guess}) for guess in guesses}}
-        fitting = {guess: len(plan.casts) for guess, plan in plans.items() if plan is not None}
-        best = min(fitting, key=lambda guess: fitting[guess], default=OPEN)
+        guesses = [sorted(set(text.casts) - _NESTED)] if text is not None else [_NUMBERS, _OTHERS]
+        fitting = {} if text is None else {OPEN: len(text.casts)}
+        for types in guesses:
+            plans = {type_: self._plan((), {place: type_}) for type_ in types}
+            fitting |= {type_: len(plan.casts) for type_, plan in plans.items() if plan is not None}
+            if fitting:
+                break
+        best = min(fitting, key=lambda type_: fitting[type_], default=OPEN)
         # some clients cut off what does not fit into an INTEGER
         return next(number for number in _NUMBERS if number in fitting) if best == "INTEGER" else best
 
@@ -263,9 +271,12 @@ class Plans:
         self.session.running.check()
         connection = self.session.connection
         for place, (node, parameter) in enumerate(self._places):
-            content = dict(parameter if place in places or place in types else self._null)
-            if place in types:
-                content = tree.cast({**content, "alias": ""}, tree.type_node(connection, types[place]))
+            type_ = types.get(place, self._known.get(self._names[place]))
+            content = self._null if type_ is None or type_ in _NESTED else parameter
+            if place in places:
+                content = parameter
+            elif content is parameter and type_ is not None:
+                content = tree.cast({**parameter, "alias": ""}, tree.type_node(connection, type_))
             tree.replace(node, {**content, "alias": parameter["alias"]})
         try:
             text = tree.render(connection, self._parsed)

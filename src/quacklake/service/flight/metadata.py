@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from quacklake.errors import NotPermittedError, QuacklakeError
 from quacklake.format.names import quote
+from quacklake.format.schema import TableSchema
 from quacklake.operations.reference import TableRef
 from quacklake.service.flight import scans
 from quacklake.service.flight.callers import Caller
@@ -19,6 +20,7 @@ from quacklake.service.flight.settings import FlightSettings
 from quacklake.sql.session import Session
 
 TABLE, VIEW = "TABLE", "VIEW"
+_TYPE_NAME = "ARROW:FLIGHT:SQL:TYPE_NAME"
 _text = pa.utf8()
 
 
@@ -83,7 +85,7 @@ def tables(caller: Caller, settings: FlightSettings, command: Any, session: Sess
     found: list[tuple[str, str, str, pa.Schema | None]] = []
     if _optional(command, "catalog") in (None, CATALOG):
         if TABLE in types:
-            found += [(each.schema_name, each.name, TABLE, each.schema.to_arrow()) for each in view.tables()]
+            found += [(each.schema_name, each.name, TABLE, _with_types(each.schema)) for each in view.tables()]
         if VIEW in types:
             found += [(each.schema_name, each.name, VIEW, None) for each in view.objects.views()]
     chosen = sorted((each for each in found if schema_wanted(each[0]) and name_wanted(each[1])), key=lambda e: e[:3])
@@ -98,6 +100,15 @@ def tables(caller: Caller, settings: FlightSettings, command: Any, session: Sess
         return pa.table(columns, TABLES)
     schemas = [_columns(session, *each) for each in chosen]
     return pa.table(columns | {"table_schema": schemas}, TABLES_WITH_SCHEMA)
+
+
+def _with_types(schema: TableSchema) -> pa.Schema:
+    """Return the columns of a table with the names of their types, as SQL writes them."""
+    fields = []
+    for column in schema.columns:
+        field = column.arrow_field()
+        fields.append(field.with_metadata({**(field.metadata or {}), _TYPE_NAME: column.duckdb_type()}))
+    return pa.schema(fields)
 
 
 def _columns(session: Session, schema: str, name: str, type_: str, known: pa.Schema | None) -> bytes:

@@ -19,10 +19,11 @@ from quacklake.service.flight.parameters import described_types, parameters_of, 
 from quacklake.service.flight.settings import FlightSettings
 from quacklake.service.flight.streams import Held, Slots, Stream, Watch
 from quacklake.service.identity import Role
+from quacklake.sql import statements
 from quacklake.sql.result import Result
 from quacklake.sql.session import Session
 from quacklake.sql.sessions import session as new_session
-from quacklake.sql.words import split, words_of
+from quacklake.sql.words import Cursor, split, words_of
 from quacklake.transaction import Transaction
 
 CATALOG = "lake"
@@ -162,20 +163,35 @@ class Queries:
                 if not self._held.make_room(caller.owner):
                     raise
 
-    def run(self, caller: Caller, context: Any, statement: Statement) -> Answer:
-        """Run a statement. A statement at a past snapshot only reads."""
+    def run(self, caller: Caller, context: Any, statement: Statement, number: str | None = None) -> Answer:
+        """Run a statement, which may be cancelled by its number. A statement at a past snapshot only reads."""
         may_write = caller.identity.role >= Role.WRITER and statement.snapshot is None
         with ExitStack() as stack:
             release = self.slot(caller)
             stack.callback(release)
             session = self.sessions.lend(caller, read_only=not may_write)
             stack.callback(session.close)
-            with self._watch.watching(context, session.interrupt):
+            with self._watch.watching(context, session.interrupt), self._held.starting(number, session.interrupt):
                 view = _view(caller, statement.snapshot)
                 result = run_one(session, statement.sql, statement.parameters, view)
             stack.pop_all()
         stream = _stream(result, session, release, self.sessions)
         return Answer(stream, view.base.id, result.rowcount)
+
+    def columns(self, caller: Caller, context: Any, statement: Statement) -> tuple[pa.Schema, int] | None:
+        """Return the columns of a query and the snapshot that it reads; None if they cannot be told before it runs."""
+        with self.session(caller, context, read_only=True) as session:
+            text = single(session, statement.sql)
+            view = _view(caller, statement.snapshot)
+            try:
+                schema = run_one(session, _empty(text), statement.parameters, view).schema
+            except QuacklakeError:
+                return None
+        # of two columns with one name, a query inside of another has a second one with a number
+        numbered = (name.rpartition("_") for name in schema.names)
+        if any(number.isdigit() and stem in schema.names for stem, _, number in numbered):
+            return None
+        return schema, view.base.id
 
     @contextmanager
     def session(self, caller: Caller, context: Any, *, read_only: bool) -> Iterator[Session]:
@@ -259,6 +275,14 @@ def single(session: Session, sql: str) -> str:
     return parts[0]
 
 
+def is_reading(sql: str) -> bool:
+    """Return True for the text of a query, which changes nothing."""
+    try:
+        return statements.is_query(statements.handler(Cursor(sql)))
+    except QuacklakeError:
+        return False
+
+
 _QUERIES = frozenset(("SELECT", "FROM", "WITH", "VALUES", "TABLE", "(", "PIVOT", "UNPIVOT", "SUMMARIZE"))
 _LISTINGS = frozenset(("DESC", "DESCRIBE", "SHOW"))
 
@@ -281,10 +305,14 @@ def described(session: Session, sql: str, types: Mapping[str, str] | None = None
         return None
     text = with_nulls(text, types or {})
     try:
-        return run_one(session, f"SELECT * FROM (\n{text}\n) LIMIT 0", None).schema
+        return run_one(session, _empty(text), None).schema
     except QuacklakeError:
         run_one(session, f"EXPLAIN {text}", None)  # tells what is wrong with the statement itself
         return None
+
+
+def _empty(query: str) -> str:
+    return f"SELECT * FROM (\n{query}\n) LIMIT 0"
 
 
 def snapshot_of(caller: Caller, version: object, timestamp: object) -> int | None:

@@ -51,6 +51,11 @@ class FlightSettings:
     """The most results of all principals together."""
     held_seconds: float = 30.0
     """Seconds for which the result of a statement waits for its reader; after that the ticket runs it again."""
+    prompt_seconds: float = 2.0
+    """Seconds in which a prepared query begins to answer; a slower one runs when its rows are fetched.
+
+    A client such as JDBC's driver can cancel a query only while it fetches the rows.
+    """
     max_endpoints: int = 8
     """The most endpoints of a table."""
     endpoint_bytes: int | str = "32MB"

@@ -5,19 +5,21 @@ from __future__ import annotations
 import datetime as dt
 import json
 import secrets
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 from pyarrow import flight
 
-from quacklake.errors import InputError, UnsupportedFeatureError
+from quacklake.errors import CancelledError, InputError, UnsupportedFeatureError
 from quacklake.service.expansion import plain_batch, plain_schema, unpacked_size
 from quacklake.service.flight.appends import read_chunk
 from quacklake.service.flight.callers import Caller
 from quacklake.service.flight.parameters import rows_of, schema_of
-from quacklake.service.flight.queries import Answer, Parameters, Queries, Statement, run_one, snapshot_of
+from quacklake.service.flight.queries import Answer, Parameters, Queries, Statement, is_reading, run_one, snapshot_of
 from quacklake.service.flight.settings import FlightSettings
 from quacklake.service.flight.streams import Held, Stream, of_table
 from quacklake.service.flight.tickets import Sealer
@@ -45,6 +47,7 @@ class Asked:
     lake: str = ""
     """The lake among all lakes; see ``Caller``."""
     schema: str | None = None
+    is_prepared: bool = False
 
     def rows(self) -> Sequence[Parameters]:
         """Return each set of parameters; one without values where there is none."""
@@ -91,7 +94,7 @@ class Statements:
 
     def open(self, caller: Caller, handle: bytes) -> Asked:
         """Return the statement of a handle. Raises ``InputError`` or ``NotPermittedError``."""
-        return _asked(caller, self._sealer.open(handle, caller.owner, PREPARED))
+        return replace(_asked(caller, self._sealer.open(handle, caller.owner, PREPARED)), is_prepared=True)
 
     def bound(self, caller: Caller, asked: Asked, reader: Any) -> Asked:
         """Return a statement with the parameters that a client sends."""
@@ -131,16 +134,30 @@ class Statements:
         """Run a statement and return the ticket of its rows.
 
         The result waits a while for the reader. Later, the ticket runs a query again, at the same snapshot, where only
-        reading is allowed. The ticket of a statement that has changed rows holds their number.
+        reading is allowed. The ticket of a statement that has changed rows holds their number. A prepared query that
+        is slow stops, and runs when its ticket is used.
         """
-        answer = self._run(caller, context, asked)
+        number = secrets.token_hex(16)
+        slow = threading.Event()
+        try:
+            with self._prompt(asked, number, slow):
+                answer = self._run(caller, context, asked, number)
+        except CancelledError:
+            found = self._columns(caller, context, asked) if slow.is_set() else None
+            if found is not None:
+                schema, snapshot = found
+                facts = _facts(replace(asked, snapshot=snapshot))
+                ticket = self._sealer.seal(QUERY, caller.owner, number=number, **facts)
+                return flight.FlightInfo(schema, descriptor, [self.endpoint(ticket)], ordered=True)
+            if not slow.is_set():
+                raise
+            answer = self._run(caller, context, asked)
         try:
             if answer.changed >= 0 and answer.stream.schema.names == [_COUNT]:
                 table = pa.Table.from_batches(list(answer.stream.batches), answer.stream.schema)
                 ticket = self._sealer.seal(RESULT, caller.owner, rows=_ipc(table))
                 answer.stream.close()
             else:
-                number = secrets.token_hex(16)
                 facts = _facts(replace(asked, snapshot=answer.snapshot))
                 ticket = self._sealer.seal(QUERY, caller.owner, number=number, **facts)
                 self._held.put(number, caller.identity, answer.stream)
@@ -149,20 +166,39 @@ class Statements:
             raise
         return flight.FlightInfo(answer.stream.schema, descriptor, [self.endpoint(ticket)], ordered=True)
 
+    @contextmanager
+    def _prompt(self, asked: Asked, number: str, slow: threading.Event) -> Iterator[None]:
+        """Cancel a prepared query that does not begin to answer soon, and say so."""
+        if not asked.is_prepared or asked.transaction is not None or not is_reading(asked.sql):
+            yield
+            return
+
+        def stop() -> None:
+            slow.set()
+            self._held.cancel(number)
+
+        timer = threading.Timer(self._settings.prompt_seconds, stop)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
     def endpoint(self, ticket: bytes) -> flight.FlightEndpoint:
         """Return the endpoint of a ticket: this server, and until when."""
         until = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=self._settings.ticket_seconds)
         return flight.FlightEndpoint(ticket, [], pa.scalar(until, pa.timestamp("ns", "UTC")))
 
-    def _run(self, caller: Caller, context: Any, asked: Asked) -> Answer:
-        rows = asked.rows()
-        if len(rows) != 1:
-            raise UnsupportedFeatureError("a query takes one row of parameters")
-        statement = Statement(asked.sql, rows[0], asked.snapshot)
-        chosen = replace(caller, schema=asked.schema)
+    def _run(self, caller: Caller, context: Any, asked: Asked, number: str | None = None) -> Answer:
+        chosen, statement = _chosen(caller, asked)
         if asked.transaction is not None:
             return self._transactions.run(chosen, context, asked.transaction, statement)
-        return self._queries.run(chosen, context, statement)
+        return self._queries.run(chosen, context, statement, number)
+
+    def _columns(self, caller: Caller, context: Any, asked: Asked) -> tuple[pa.Schema, int] | None:
+        chosen, statement = _chosen(caller, asked)
+        return self._queries.columns(chosen, context, statement)
 
     def stream(self, caller: Caller, context: Any, ticket: dict[str, Any]) -> Stream:
         """Return the rows of a ticket."""
@@ -174,7 +210,8 @@ class Statements:
             return waiting
         if asked.transaction is not None:
             raise InputError("the result has been read already, or waited too long", hint="run the statement again")
-        return self._held.reading(ticket["number"], self._run(caller, context, asked).stream)
+        number = ticket["number"]
+        return self._held.reading(number, self._run(caller, context, asked, number).stream)
 
     def cancel(self, caller: Caller, ticket: bytes) -> bool:
         """Stop the statement of a ticket; return False if nothing runs."""
@@ -206,6 +243,14 @@ class Statements:
         else:
             schema = None  # it may read what its transaction has made
         return self.seal(caller, asked), schema, schema_of(asked.sql, types)
+
+
+def _chosen(caller: Caller, asked: Asked) -> tuple[Caller, Statement]:
+    """Return the caller in the schema of a statement, and the statement with its values."""
+    rows = asked.rows()
+    if len(rows) != 1:
+        raise UnsupportedFeatureError("a query takes one row of parameters")
+    return replace(caller, schema=asked.schema), Statement(asked.sql, rows[0], asked.snapshot)
 
 
 def _total(counts: Sequence[int]) -> int:

@@ -260,6 +260,16 @@ class Held:
             self._read[number] = stream
         return stream
 
+    @contextmanager
+    def starting(self, number: str | None, interrupt: Callable[[], object]) -> Iterator[None]:
+        """Let the work on the first rows of a result be cancelled by its number."""
+        started = Stream(pa.schema([]), iter(()), interrupt, lambda: None)
+        if number is not None:
+            self.reading(number, started)
+        yield
+        if started.is_cancelled:
+            raise CancelledError("the query was cancelled")
+
     def cancel(self, number: str) -> bool:
         """Close a result that waits, or stop one that is read; return False if there is neither."""
         with self._lock:
