@@ -68,9 +68,9 @@ test-spark: setup .venv/spark-$(SPARK) ## Run the tests of Spark on another vers
 test-hudi: setup .venv/spark-3.5.9 ## Run the tests of Hudi, with the Spark that its jar can be had for; `make test` then runs them, too
 	$(PYTHON) -m pytest tests/connectors/test_hudi_source.py tests/connectors/test_hudi_sink.py $(ARGS)
 
-test-jars: setup .venv/thrift ## Run the tests against Kafka and catalogs of Iceberg, whose jars come from Maven; `make test` then runs them, too
+test-jars: setup .venv/thrift ## Run the tests against Kafka, catalogs of Iceberg and Flight's JDBC driver, whose jars come from Maven; `make test` then runs them, too
 	$(PYTHON) -m services install jars
-	$(PYTHON) -m pytest tests/connectors/test_iceberg_servers.py tests/pipelines/test_spark_kills.py $(ARGS)
+	$(PYTHON) -m pytest tests/connectors/test_iceberg_servers.py tests/pipelines/test_spark_kills.py tests/service/flight/test_jdbc.py $(ARGS)
 
 test-dbt: setup .venv/dbt ## Run dbt's own suite for adapters, and print which share of it passes
 	$(PYTHON) -m tests.suites dbt

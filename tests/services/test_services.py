@@ -201,6 +201,19 @@ def test_jars_that_maven_does_not_have_are_a_sentence(monkeypatch: pytest.Monkey
         jars.jars("kafka")
 
 
+def test_a_jar_that_is_another_file_is_not_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    program = tmp_path / "java"
+    program.write_text("#!/bin/sh\nfor word; do pattern=$word; done\necho other > ${pattern%/*}/made-1.jar\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(jars, "java", lambda: str(program))
+    monkeypatch.setitem(jars.SETS, "made", (jars.Jar("org.made", "made", "1", alone=True, sha256="0" * 64),))
+    with pytest.raises(Unavailable, match=r"made-1\.jar from Maven is not the expected file"):
+        jars.install("made")
+    with pytest.raises(Unavailable, match="`make test-jars` gets them"):
+        jars.jars("made")
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="this system counts memory in another way")
 def test_a_process_that_may_not_fork_starts_a_server() -> None:
     """The kernel refuses to copy a process with one range of memory larger than what the machine has."""

@@ -52,6 +52,52 @@ def test_a_parameter_keeps_its_value(shop: Served, value: object) -> None:
         assert asked(connection, "SELECT ? AS v, ? IS NULL", (value, value)) == [(value, value is None)]
 
 
+def test_the_types_of_parameters_are_told(shop: Served) -> None:
+    made = (
+        "CREATE TABLE kinds (n DECIMAL(8, 2), t TIME, ts TIMESTAMP, tz TIMESTAMPTZ, b BLOB, u UUID, l INT[], h HUGEINT)"
+    )
+    shop.lake.sql(made)
+    with shop.adbc() as connection, connection.cursor() as cursor:
+        schema = cursor.adbc_prepare("SELECT name FROM items WHERE id = ? AND name LIKE ?")
+        assert (schema.names, schema.types) == (["1", "2"], [pa.int64(), pa.string()])
+        schema = cursor.adbc_prepare("INSERT INTO kinds VALUES (?, ?, ?, ?, ?, ?, ?, ?)")
+        assert schema.types == [
+            pa.decimal128(8, 2),
+            pa.time32("ms"),
+            pa.timestamp("ms"),
+            pa.timestamp("ms", "UTC"),
+            pa.binary(),
+            pa.string(),
+            pa.string(),
+            pa.decimal128(38, 0),
+        ]
+        values = (
+            Decimal("1.25"),
+            dt.time(1, 2, 3, 4),
+            dt.datetime(2024, 1, 1, 0, 0, 0, 5),
+            dt.datetime(2024, 1, 1, tzinfo=dt.UTC),
+            b"x",
+            "6a7e7f0c-0b0a-4d3f-8a2a-111111111111",
+            "[1, 2]",
+            5,
+        )
+        cursor.execute("INSERT INTO kinds VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+        rows = asked(connection, "SELECT n, t, ts, tz, b, u::VARCHAR, l::VARCHAR, h::BIGINT FROM kinds")
+        assert rows == [values]  # a client may send another type than the one that it was told
+        assert cursor.adbc_execute_schema("SELECT ? + id AS n FROM items").types == [pa.int64()]
+
+
+def test_named_parameters_are_found_by_name_or_in_their_order(shop: Served) -> None:
+    sql = "SELECT $b || $a || $B AS v"
+    with shop.adbc(READER) as connection, connection.cursor() as cursor:
+        assert cursor.adbc_prepare(sql).names == ["b", "a"]
+        for batch in ({"b": ["x"], "a": ["y"]}, {"A": ["y"], "b": ["x"]}, {"first": ["x"], "second": ["y"]}):
+            assert asked(connection, sql, pa.record_batch(batch)) == [("xyx",)]
+        with pytest.raises(dbapi.Error, match="has 2 parameters, and 1 values were sent"):
+            asked(connection, sql, pa.record_batch({"a": ["y"]}))
+        assert asked(connection, "SELECT $2 || $1 || $2", ("a", "b")) == [("bab",)]
+
+
 def in_threads(work: Callable[[int], None]) -> None:
     threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
     for thread in threads:
@@ -116,6 +162,26 @@ def test_changes_are_counted_and_committed(shop: Served) -> None:
         with pytest.raises(dbapi.Error):  # the second row fails, and the first is not there either
             cursor.executemany("INSERT INTO counted VALUES (?::BIGINT, 'x')", [("4",), ("no number",)])
     assert shop.lake.sql("FROM counted ORDER BY i").fetchall() == [(1, "a"), (2, "c"), (3, "c")]
+
+
+def test_every_change_runs_once_for_each_row_of_parameters(shop: Served) -> None:
+    shop.lake.sql("CREATE TABLE many (i BIGINT, t VARCHAR)")
+    merge = "MERGE INTO many USING (SELECT ? AS i, ? AS t) s ON many.i = s.i WHEN MATCHED THEN UPDATE SET t = s.t \
+WHEN NOT MATCHED THEN INSERT VALUES (s.i, s.t)"
+    with shop.adbc() as connection, connection.cursor() as cursor:
+        before = shop.lake.current_snapshot()
+        for sql, rows, count in (
+            ("INSERT INTO many VALUES (?, ?)", [(n, str(n)) for n in range(5)], 5),
+            ("UPDATE many SET t = ? WHERE i >= ?", [("x", 3), ("y", 4), ("z", 9)], 3),
+            (merge, [(4, "m"), (5, "n")], 2),
+            ("DELETE FROM many WHERE i = ?", [(0,), (1,), (7,)], 2),
+        ):
+            cursor.executemany(sql, rows)
+            assert cursor.rowcount == count, sql
+            before += 1
+            assert shop.lake.current_snapshot() == before, sql
+    rows = shop.lake.sql("FROM many ORDER BY i").fetchall()
+    assert rows == [(2, "2"), (3, "x"), (4, "m"), (5, "n")]
 
 
 def test_a_transaction_is_seen_by_nobody_else_before_its_end(shop: Served) -> None:
@@ -190,6 +256,9 @@ def test_the_objects_of_a_lake_are_told(shop: Served) -> None:
         [found] = narrow.read_all().to_pylist()[0]["catalog_db_schemas"]
         assert [table["table_name"] for table in found["db_schema_tables"]] == ["items"]
         assert connection.adbc_get_info()["vendor_name"] == "Quacklake"
+        assert connection.adbc_get_info()["vendor_arrow_version"] == pa.__version__
+        names = [column["xdbc_type_name"] for column in main["items"]["table_columns"]]
+        assert names == ["BIGINT", "VARCHAR"]
 
 
 def test_a_schema_is_chosen_by_a_header_or_an_option(shop: Served) -> None:

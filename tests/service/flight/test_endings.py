@@ -21,7 +21,7 @@ from pyarrow import flight
 import quacklake
 from quacklake.service.flight.messages import MESSAGES
 from quacklake.service.flight.streams import Stream
-from tests.service.flight.calls import Calls
+from tests.service.flight.calls import Calls, described
 from tests.service.flight.conftest import READER, WRITER, Served, command, options, path, serve
 
 SCHEMA = pa.schema([("i", pa.int64())])
@@ -150,6 +150,76 @@ def test_a_query_is_cancelled_before_and_while_it_is_read(served: Served) -> Non
                     reader.read_all()
             assert eventually(lambda: idle(served))
             assert calls.packed("CancelQuery", info=asked.SerializeToString()).result == 3
+
+
+@pytest.fixture(scope="module")
+def prompt(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server whose prepared queries answer at once, or run when their rows are fetched."""
+    found = serve(tmp_path_factory.mktemp("prompt"), prompt_seconds=0.05, grace_seconds=5.0)
+    with found.lake:
+        yield found
+        assert found.service.shutdown()
+
+
+def test_a_prepared_query_can_be_cancelled_before_its_first_row(prompt: Served) -> None:
+    failures: list[str] = []
+    with prompt.client() as client:
+        calls = Calls(client, options(READER))
+        handle = calls.prepare(ENDLESS)
+        info = client.get_flight_info(
+            described("CommandPreparedStatementQuery", prepared_statement_handle=handle), options=calls.options
+        )
+        assert info.schema.names == ["count_star()"]
+        ticket = info.endpoints[0].ticket
+
+        def read() -> None:
+            try:
+                client.do_get(ticket, options=calls.options).read_all()
+            except flight.FlightServerError as error:
+                failures.append(str(error))
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        asked = MESSAGES["FlightInfo"](endpoint=[{"ticket": {"ticket": ticket.ticket}}])
+        assert eventually(lambda: calls.plain("CancelFlightInfo", info=asked).status == 1)
+        reader.join()
+        assert "[cancelled]" in failures[0]
+        assert eventually(lambda: idle(prompt))
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT 1 AS a, 2 AS a, count(*) AS a_b FROM range(30000000) WHERE hash(range) = ?",
+        "SELECT count(*), max(range) + ? AS a FROM range(30000000)",
+        "WITH x AS (SELECT range AS i FROM range(30000000)) SELECT sum(i) FILTER (WHERE i < ?) FROM x",
+    ],
+)
+def test_a_slow_prepared_query_has_the_rows_and_columns_of_any_other(prompt: Served, sql: str) -> None:
+    expected = prompt.sql(sql, parameters=[7])
+    with prompt.client() as client:
+        calls = Calls(client, options(READER))
+        prepared = described("CommandPreparedStatementQuery", prepared_statement_handle=calls.prepare(sql))
+        bound = MESSAGES["DoPutPreparedStatementResult"].FromString(calls.put(prepared, pa.table({"0": [7]})))
+        descriptor = described(
+            "CommandPreparedStatementQuery", prepared_statement_handle=bound.prepared_statement_handle
+        )
+        info = client.get_flight_info(descriptor, options=calls.options)
+        table = calls.ticket(info.endpoints[0].ticket)
+    assert info.schema == expected.schema
+    assert table == expected
+
+
+def test_a_slow_change_runs_once(prompt: Served) -> None:
+    prompt.lake.sql("CREATE TABLE slow (n BIGINT)")
+    with prompt.client() as client:
+        calls = Calls(client, options(WRITER))
+        handle = calls.prepare(
+            "INSERT INTO slow SELECT count(*) FROM range(30000000) WHERE hash(range) <> 1 RETURNING n"
+        )
+        rows = calls.rows(described("CommandPreparedStatementQuery", prepared_statement_handle=handle))
+    assert rows.to_pylist() == [{"n": 30_000_000}]
+    assert prompt.lake.sql("FROM slow").fetchall() == [(30_000_000,)]
 
 
 @pytest.mark.crash

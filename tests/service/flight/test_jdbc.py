@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from services import Unavailable
-from services.jars import classpath, java, jars
+from services.jars import classpath, jars, java
 from tests.service.flight.conftest import WRITER, Served, serve
 
 PROGRAM = Path(__file__).with_name("JdbcClient.java")
