@@ -9,6 +9,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 
+from quacklake.engines.duckdb.expressions import FUNCTIONS
+from quacklake.format.types import SCALARS
 from quacklake.service.flight.handlers import ACTIONS, METADATA, PUTS, QUERIES
 from quacklake.service.flight.messages import MESSAGES
 from quacklake.service.flight.tickets import Sealer
@@ -216,10 +218,24 @@ def test_primary_keys_and_types_are_told(target: Served, client: flight.FlightCl
     assert [(key["column_name"], key["key_sequence"]) for key in keys] == [("b", 1), ("a", 2)]
     assert calls.rows(described("CommandGetPrimaryKeys", table="nothing")).num_rows == 0
     types = calls.rows(described("CommandGetXdbcTypeInfo", data_type=12)).to_pylist()
-    assert [each["type_name"] for each in types] == ["VARCHAR"]
+    assert [each["type_name"] for each in types] == ["JSON", "VARCHAR"]
+    every = calls.rows(described("CommandGetXdbcTypeInfo")).to_pylist()
+    order = [(each["data_type"], each["type_name"]) for each in every]
+    assert order == sorted(order)
+    known = {scalar.duckdb.partition("(")[0] for scalar in SCALARS.values()}
+    assert {each["type_name"] for each in every} == known
     info = calls.rows(described("CommandGetSqlInfo", info=[0, 3, 8])).to_pylist()
     assert info == [
         {"info_name": 0, "value": "Quacklake"},
         {"info_name": 3, "value": True},
         {"info_name": 8, "value": 1},
     ]
+    numbers = calls.rows(described("CommandGetSqlInfo"))["info_name"].to_pylist()
+    assert numbers == [*range(12), 100, 101, *range(500, 577)]  # all that the protocol has
+
+
+def test_the_functions_that_are_told_can_be_called(target: Served, client: flight.FlightClient) -> None:
+    calls = Calls(client, options(READER))
+    told = calls.rows(described("CommandGetSqlInfo", info=[509, 510, 511, 512])).to_pylist()
+    names = {name.lower() for each in told for name in each["value"]}
+    assert names and names <= FUNCTIONS

@@ -34,7 +34,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture(scope="module")
 def told(shop: Served) -> dict[str, Any]:
-    """What the program has seen. It is skipped, also where a missing server fails, without its jar, from Maven."""
+    """The answers that the program got. It is skipped, also where a missing server fails, without its jar from Maven."""
     try:
         command = [java(), *OPTIONS, "-cp", classpath(jars("flight-jdbc")), str(PROGRAM)]
     except Unavailable as error:

@@ -270,7 +270,13 @@ def test_the_schema_of_a_query_is_told_without_running_it(served: Served) -> Non
         schema = client.get_schema(command(endless, parameters=[1]), options=options(READER)).schema
         assert schema.names == ["n", "p"] and schema.field("n").type == pa.int16()
         with pytest.raises(pa.ArrowInvalid, match="no query"):
-            client.get_schema(command("SHOW TABLES"), options=options(READER))
+            client.get_schema(command("DELETE FROM aged"), options=options(READER))
+        for sql, name in (
+            ("SHOW TABLES", "name"),
+            ("DESCRIBE aged", "column_name"),
+            ("EXPLAIN FROM aged", "explain_key"),
+        ):
+            assert client.get_schema(command(sql), options=options(READER)).schema.names[0] == name
 
 
 def test_another_lake_is_not_found(served: Served) -> None:
