@@ -8,10 +8,11 @@ from contextlib import contextmanager
 from typing import Any, ClassVar, Self
 
 from quacklake.dbapi import failures
-from quacklake.dbapi.cursors import BulkInsert, Cursor, Parameters
+from quacklake.dbapi.cursors import Cursor, Parameters
 from quacklake.dbapi.failures import InterfaceError, translated
 from quacklake.format.evolution import PRIMARY_KEY, key_columns
 from quacklake.lake.lake import Lake
+from quacklake.sql.bulk_inserts import BulkInsert
 from quacklake.sql.result import Result
 from quacklake.sql.sessions import session_of
 from quacklake.sql.statements.transactions import commit_or_raise

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import pyarrow as pa
 
-from quacklake import errors
 from quacklake.dbapi.failures import InterfaceError, translated
-from quacklake.format.names import quote
+from quacklake.sql.bulk_inserts import BulkInsert, bulk_insert
 from quacklake.sql.result import Result
-from quacklake.sql.words import words_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,7 +54,7 @@ class Cursor:
         Rows for ``INSERT INTO … VALUES (?, …)`` go in thousands at a time.
         """
         self._check_open()
-        bulk, rows, changed = _bulk(sql), iter(parameters), 0
+        bulk, rows, changed = bulk_insert(sql), iter(parameters), 0
         with self.connection.several():
             while chunk := list(itertools.islice(rows, self.connection.chunk_rows)):
                 changed += self._insert(bulk, chunk) if bulk is not None else self._each(sql, chunk)
@@ -130,66 +128,3 @@ class Cursor:
         self.connection.check_open()
         if self._closed:
             raise InterfaceError("the cursor is closed")
-
-
-class BulkInsert:
-    """An ``INSERT INTO … VALUES (?, …)`` whose values can come from a table."""
-
-    def __init__(self, sql: str, head: str, width: int) -> None:
-        self.sql, self._head, self._width = sql, head, width
-
-    def from_table(self, name: str) -> str:
-        """Return the statement that inserts the rows of a registered table."""
-        return f"{self._head} SELECT * FROM {quote(name)}"
-
-    def from_lists(self) -> str:
-        """Return the statement that inserts the rows of a list of values for each column."""
-        return f"{self._head} SELECT {', '.join(['unnest(?)'] * self._width)}"
-
-    def columns(self, rows: list[Any]) -> list[list[Any]] | None:
-        """Return the values of each column; None where one has no common type, or a row not the right length.
-
-        A 5 would become 5.0 beside a 1.5, which is another text.
-        """
-        if not all(isinstance(row, list | tuple) and len(row) == self._width for row in rows):
-            return None
-        given = [list(column) for column in zip(*rows, strict=True)]
-        return None if any(len(set(_kinds(column))) > 1 for column in given) else given
-
-    def table(self, rows: list[Any]) -> pa.Table | None:
-        """Return rows as a table, or None as ``columns`` does."""
-        given = self.columns(rows)
-        if given is None:
-            return None
-        try:
-            columns = [pa.array(column) for column in given]
-        except (pa.ArrowException, OverflowError, ValueError, TypeError):
-            return None
-        return pa.table(columns, names=[f"c{number}" for number in range(self._width)])
-
-
-def _kinds(value: Any) -> Iterator[tuple[type, bool]]:
-    """Yield the types of the values in a value, without that of NULL, and whether they are local times."""
-    if isinstance(value, list | tuple | dict):
-        for each in value.values() if isinstance(value, dict) else value:
-            yield from _kinds(each)
-    elif value is not None:
-        yield type(value), getattr(value, "tzinfo", None) is None
-
-
-def _bulk(sql: str) -> BulkInsert | None:
-    """Return the statement if it inserts one row of parameters and does nothing else."""
-    try:
-        words = words_of(sql)
-    except errors.SqlError:
-        return None
-    while words and words[-1].text == ";":
-        words.pop()
-    at = next((place for place, word in enumerate(words) if word.upper == "VALUES"), None)
-    if at is None or [word.upper for word in words[:2]] != ["INSERT", "INTO"]:
-        return None
-    texts = [word.text for word in words[at + 1 :]]
-    width = len(texts) // 2
-    if width == 0 or texts != ["(", *",".join("?" * width), ")"]:
-        return None
-    return BulkInsert(sql, sql[: words[at].start], width)

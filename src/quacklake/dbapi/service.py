@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from quacklake.dbapi.connections import Connection
-from quacklake.dbapi.cursors import BulkInsert, Parameters
+from quacklake.dbapi.cursors import Parameters
 from quacklake.dbapi.failures import NotSupportedError, translated
 from quacklake.errors import ConnectorUnavailableError, NotFoundError, SqlError
 from quacklake.format.names import quote, uuid7
+from quacklake.sql.bulk_inserts import BulkInsert
 from quacklake.sql.result import Result
 from quacklake.sql.words import split, words_of
 

@@ -184,6 +184,27 @@ WHEN NOT MATCHED THEN INSERT VALUES (s.i, s.t)"
     assert rows == [(2, "2"), (3, "x"), (4, "m"), (5, "n")]
 
 
+def test_many_rows_of_every_type_are_inserted_at_once(shop: Served) -> None:
+    shop.lake.sql("CREATE TABLE loaded (i BIGINT, n DECIMAL(8, 2), d DATE, b BLOB, e VARCHAR, l INT[], u UUID)")
+    unique = "6a7e7f0c-0b0a-4d3f-8a2a-111111111111"
+    rows = [
+        (number, Decimal(number) / 4, dt.date(2024, 1, 1), bytes([number % 256]), None, "[1, NULL]", unique)
+        for number in range(9_999)
+    ]
+    rows.append((None, None, None, None, None, None, None))
+    insert = "INSERT INTO loaded VALUES (?, ?, ?, ?, ?, ?, ?)"
+    with shop.adbc() as connection, connection.cursor() as cursor:
+        before = shop.lake.current_snapshot()
+        cursor.executemany(insert, rows)
+        assert (cursor.rowcount, shop.lake.current_snapshot()) == (10_000, before + 1)
+        with pytest.raises(dbapi.Error, match="more than 10000 rows"):
+            cursor.executemany(insert, [*rows, rows[0]])
+        with pytest.raises(dbapi.Error):
+            cursor.executemany("INSERT INTO loaded (i) VALUES (?)", [("1",), ("no number",)])
+    found = shop.lake.sql("SELECT i, n, d, b, e, l::VARCHAR, u::VARCHAR FROM loaded ORDER BY i").fetchall()
+    assert found == rows
+
+
 def test_a_transaction_is_seen_by_nobody_else_before_its_end(shop: Served) -> None:
     shop.lake.sql("CREATE TABLE pending (i BIGINT)")
     with shop.adbc(autocommit=False) as connection:

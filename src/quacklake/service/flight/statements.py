@@ -6,7 +6,7 @@ import datetime as dt
 import json
 import secrets
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -18,13 +18,15 @@ from quacklake.errors import CancelledError, InputError, UnsupportedFeatureError
 from quacklake.service.expansion import plain_batch, plain_schema, unpacked_size
 from quacklake.service.flight.appends import read_chunk
 from quacklake.service.flight.callers import Caller
-from quacklake.service.flight.parameters import rows_of, schema_of
+from quacklake.service.flight.parameters import parameters_of, rows_of, schema_of
 from quacklake.service.flight.queries import Answer, Parameters, Queries, Statement, is_reading, run_one, snapshot_of
 from quacklake.service.flight.settings import FlightSettings
 from quacklake.service.flight.streams import Held, Stream, of_table
 from quacklake.service.flight.tickets import Sealer
 from quacklake.service.flight.transactions import Transactions
 from quacklake.service.identity import Role
+from quacklake.sql.bulk_inserts import bulk_insert
+from quacklake.sql.session import Session
 
 #: The kinds of sealed texts.
 QUERY, RESULT, PREPARED, TRANSACTION = "query", "result", "prepared statement", "transaction"
@@ -225,14 +227,14 @@ class Statements:
         chosen, rows = replace(caller, schema=asked.schema), asked.rows()
         if asked.transaction is not None:
             with self._transactions.session(chosen, context, asked.transaction) as session:
-                return _total([run_one(session, asked.sql, row).rowcount for row in rows])
+                return _run_each(session, asked.sql, rows)
         with self._queries.session(chosen, context, read_only=caller.identity.role < Role.WRITER) as session:
             if len(rows) == 1:
                 return run_one(session, asked.sql, rows[0]).rowcount
             session.sql("BEGIN")
-            counts = [run_one(session, asked.sql, row).rowcount for row in rows]
+            count = _run_each(session, asked.sql, rows)
             session.sql("COMMIT")
-            return _total(counts)
+            return count
 
     def prepare(self, caller: Caller, context: Any, asked: Asked) -> tuple[bytes, pa.Schema | None, pa.Schema]:
         """Return the handle of a statement, the columns of its rows if it has any, and its parameters."""
@@ -253,7 +255,15 @@ def _chosen(caller: Caller, asked: Asked) -> tuple[Caller, Statement]:
     return replace(caller, schema=asked.schema), Statement(asked.sql, rows[0], asked.snapshot)
 
 
-def _total(counts: Sequence[int]) -> int:
+def _run_each(session: Session, sql: str, rows: Sequence[Parameters]) -> int:
+    """Run a statement for each row of parameters: an INSERT of single rows at once. Return the rows that it changed."""
+    bulk = bulk_insert(sql) if len(rows) > 1 else None
+    if bulk is not None:
+        names = parameters_of(sql)
+        columns = bulk.columns([[row[name] for name in names] for row in rows if isinstance(row, Mapping)])
+        if columns is not None:
+            return run_one(session, bulk.from_lists(), columns).rowcount
+    counts = [run_one(session, sql, row).rowcount for row in rows]
     known = [count for count in counts if count >= 0]
     return sum(known) if known or not counts else -1
 
