@@ -19,6 +19,7 @@ from quacklake.duckdb_versions import first_row
 from quacklake.errors import SqlError
 from quacklake.format.names import fold, literal, quote
 from quacklake.format.objects import TableInfo
+from quacklake.format.types import SCALARS
 from quacklake.operations.expression import Expression
 from quacklake.operations.statements import Insert
 from quacklake.sql import statements, tree
@@ -38,7 +39,7 @@ _NUMBERS = ("DOUBLE", "BIGINT", "INTEGER")
 _OTHERS = ("TIMESTAMP", "DATE", "TIME", "BOOLEAN", "BLOB")
 """The types of a parameter that can be neither a text nor a number."""
 _UNKNOWN = frozenset({"INVALID", "NULL", "UNKNOWN"})
-_NESTED = frozenset({"ARRAY", "ENUM", "LIST", "MAP", "STRUCT", "UNION"})
+_SIMPLE = frozenset(scalar.duckdb for scalar in SCALARS.values())
 _MOST_PLANS = 60
 """Plans of one statement; parameters that are open after them are texts."""
 
@@ -53,7 +54,7 @@ def parameter_types(session: Session, cursor: Cursor) -> dict[str, str]:
     plans = [Plans(session, query) for query in _queries(session, cursor)] if names else []
     found: dict[str, set[str]] = {name: set() for name in names}
     for plan in plans:
-        for name, type_ in plan.inferred():
+        for name, type_ in plan.infer():
             found[name].add(type_)
     known = {name: _common(session, types) for name, types in found.items() if types}
     for plan in plans:
@@ -65,7 +66,7 @@ def _common(session: Session, types: Collection[str]) -> str:
     """Return the type that values of all these types can be cast to."""
     if len(types) < 2:
         return next(iter(types), OPEN)
-    if not _NESTED.isdisjoint(types):
+    if not all(map(_is_simple, types)):
         return OPEN
     values = ", ".join(f"CAST(NULL AS {type_})" for type_ in sorted(types))
     try:
@@ -113,7 +114,7 @@ def _of_insert(session: Session, cursor: Cursor) -> list[_Query]:
     if conflict is not None and conflict.columns:
         kept = ", ".join(f"{quote(column.name)} := {quote(column.name)}" for column in table.schema.columns)
         proposed = f"(SELECT struct_pack({kept}) AS excluded FROM {place.named}) AS _ql_proposed"
-        parts = [*_assigned(table, conflict.columns, conflict.values), *_conditions(conflict.condition)]
+        parts = [*_cast_values(table, conflict.columns, conflict.values), *_conditions(conflict.condition)]
         found.append(_Query(f"SELECT {', '.join(parts)} FROM {place.text}, {proposed}"))
     return found
 
@@ -146,7 +147,7 @@ def _of_merge(session: Session, cursor: Cursor) -> list[_Query]:
     for clause in statement.clauses:
         parts += _conditions(clause.condition)
         columns = clause.columns or [column.name for column in table.schema.columns]
-        parts += _assigned(table, columns, clause.values or ())
+        parts += _cast_values(table, columns, clause.values or ())
     return [_Query(f"{source.prefix}SELECT {', '.join(parts)} FROM {place.text}, {source.text}")]
 
 
@@ -155,8 +156,8 @@ def _of_update(session: Session, cursor: Cursor) -> list[_Query]:
     if parsed is None:
         return []
     place, statement, prefix = parsed
-    parts = _assigned(_table(session, place), statement.columns, statement.values)
-    return [_changed(prefix, [*parts, *_conditions(statement.where)], place, statement.others)]
+    parts = _cast_values(_table(session, place), statement.columns, statement.values)
+    return [_select(prefix, [*parts, *_conditions(statement.where)], place, statement.others)]
 
 
 def _of_delete(session: Session, cursor: Cursor) -> list[_Query]:
@@ -164,10 +165,10 @@ def _of_delete(session: Session, cursor: Cursor) -> list[_Query]:
     if parsed is None:
         return []
     place, statement, prefix = parsed
-    return [_changed(prefix, _conditions(statement.where), place, statement.others)]
+    return [_select(prefix, _conditions(statement.where), place, statement.others)]
 
 
-def _changed(prefix: str, parts: Sequence[str], place: rows.Place, others: str) -> _Query:
+def _select(prefix: str, parts: Sequence[str], place: rows.Place, others: str) -> _Query:
     beside = f", {others}" if others else ""
     return _Query(f"{prefix}SELECT {', '.join(parts) or '1'} FROM {place.text}{beside}")
 
@@ -176,7 +177,7 @@ def _table(session: Session, place: rows.Place) -> TableInfo:
     return rows.find_table(place.target, session.view(place.target.attached))
 
 
-def _assigned(table: TableInfo, columns: Sequence[str], values: Sequence[Expression]) -> list[str]:
+def _cast_values(table: TableInfo, columns: Sequence[str], values: Sequence[Expression]) -> list[str]:
     """Return the values as they are cast to their columns."""
     return [
         f"CAST(({value.sql}\n) AS {table.schema.find(column).duckdb_type()})"
@@ -220,7 +221,7 @@ class Plans:
             self._places.append((node, {**node, "identifier": str(len(self._names))}))
         self._null = tree.expression_of(self.session.connection, "NULL")
 
-    def inferred(self) -> Iterator[tuple[str, str]]:
+    def infer(self) -> Iterator[tuple[str, str]]:
         """Yield the names of parameters and the types that DuckDB infers for them."""
         if not self._places or self._plan((), {}) is None:  # DuckDB does not serialize the plan of this query
             return
@@ -252,7 +253,7 @@ class Plans:
         if beside is not None and beside.types.get(place, "NULL") not in _UNKNOWN:
             return beside.types[place]
         text = self._plan((), {place: OPEN})
-        guesses = [sorted(set(text.casts) - _NESTED)] if text is not None else [_NUMBERS, _OTHERS]
+        guesses = [sorted(filter(_is_simple, set(text.casts)))] if text is not None else [_NUMBERS, _OTHERS]
         fitting = {} if text is None else {OPEN: len(text.casts)}
         for types in guesses:
             plans = {type_: self._plan((), {place: type_}) for type_ in types}
@@ -272,7 +273,7 @@ class Plans:
         connection = self.session.connection
         for place, (node, parameter) in enumerate(self._places):
             type_ = types.get(place, self._known.get(self._names[place]))
-            content = self._null if type_ is None or type_ in _NESTED else parameter
+            content = parameter if type_ is not None and _is_simple(type_) else self._null
             if place in places:
                 content = parameter
             elif content is parameter and type_ is not None:
@@ -298,6 +299,11 @@ def _read(document: Node) -> _Plan:
         elif node.get("type") == "OPERATOR_CAST":
             casts.append(_type_text(node["return_type"]))
     return _Plan({place: found.pop() if len(found) == 1 else OPEN for place, found in types.items()}, casts)
+
+
+def _is_simple(type_: str) -> bool:
+    """Return True for a type whose name tells all of it."""
+    return type_ in _SIMPLE or type_.startswith("DECIMAL(")
 
 
 def _type_text(type_: Node) -> str:

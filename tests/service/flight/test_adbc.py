@@ -88,7 +88,7 @@ def test_the_types_of_parameters_are_told(shop: Served) -> None:
 
 
 def test_named_parameters_are_found_by_name_or_in_their_order(shop: Served) -> None:
-    sql = "SELECT $b || $a || $B AS v"
+    sql = "SELECT $b || $a || $b AS v"
     with shop.adbc(READER) as connection, connection.cursor() as cursor:
         assert cursor.adbc_prepare(sql).names == ["b", "a"]
         for batch in ({"b": ["x"], "a": ["y"]}, {"A": ["y"], "b": ["x"]}, {"first": ["x"], "second": ["y"]}):
@@ -148,6 +148,8 @@ def test_a_statement_that_is_wrong_fails_with_our_code(shop: Served) -> None:
             asked(connection, "SELECT 1; SELECT 2")
         with pytest.raises(dbapi.Error, match=r"not_permitted"):
             asked(connection, "INSERT INTO items VALUES (1, 'x')")
+        with pytest.raises(dbapi.Error, match="100000 are allowed"), connection.cursor() as cursor:
+            cursor.adbc_prepare(f"SELECT ? -- {'x' * 100_000}")
         assert asked(connection, "SELECT 1") == [(1,)]
 
 

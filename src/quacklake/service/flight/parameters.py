@@ -8,12 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from quacklake.errors import InputError, QuacklakeError
+from quacklake.errors import InputError
 from quacklake.format.names import fold
-from quacklake.sql.session import Session
 from quacklake.sql.words import numbered, words_of
 
-__all__ = ["described_types", "parameters_of", "rows_of", "schema_of", "with_nulls"]
+__all__ = ["fill_with_nulls", "parameters_of", "rows_of", "schema_of"]
 
 _SIMPLE: Mapping[str, pa.DataType] = {
     "BOOLEAN": pa.bool_(),
@@ -47,16 +46,10 @@ def parameters_of(sql: str) -> list[str]:
     >>> parameters_of("SELECT ? + ? + $2"), parameters_of("SELECT $b, $a, $B")
     (['1', '2'], ['b', 'a'])
     """
+    if "?" not in sql and "$" not in sql:
+        return []
     names = [fold(word.text[1:]) for word in words_of(numbered(sql)) if word.kind == "parameter"]
     return sorted(dict.fromkeys(names), key=lambda name: int(name) if name.isdigit() else 0)
-
-
-def described_types(session: Session, sql: str) -> dict[str, str]:
-    """Return DuckDB's types of the parameters of a statement; none if it is wrong or not allowed."""
-    try:
-        return session.parameter_types(sql)
-    except QuacklakeError:
-        return {}
 
 
 def schema_of(sql: str, types: Mapping[str, str]) -> pa.Schema:
@@ -69,10 +62,10 @@ def _arrow(type_: str) -> pa.DataType:
     return pa.decimal128(int(decimal[1]), int(decimal[2])) if decimal else _SIMPLE.get(type_, pa.string())
 
 
-def with_nulls(sql: str, types: Mapping[str, str]) -> str:
+def fill_with_nulls(sql: str, types: Mapping[str, str]) -> str:
     """Return a statement with NULL of its type in place of each parameter.
 
-    >>> with_nulls("SELECT ? + $2", {"1": "DOUBLE"})
+    >>> fill_with_nulls("SELECT ? + $2", {"1": "DOUBLE"})
     'SELECT CAST(NULL AS DOUBLE) + NULL'
     """
     text = numbered(sql)

@@ -15,7 +15,7 @@ import pyarrow as pa
 from quacklake.errors import InputError, QuacklakeError, TenantBusyError
 from quacklake.format.names import fold
 from quacklake.service.flight.callers import Caller
-from quacklake.service.flight.parameters import described_types, parameters_of, with_nulls
+from quacklake.service.flight.parameters import fill_with_nulls
 from quacklake.service.flight.settings import FlightSettings
 from quacklake.service.flight.streams import Held, Slots, Stream, Watch
 from quacklake.service.identity import Role
@@ -217,11 +217,15 @@ class Queries:
             return described(session, sql, types)
 
     def parameter_types(self, caller: Caller, context: Any, sql: str) -> dict[str, str]:
-        """Return DuckDB's types of the parameters of a statement by their names."""
-        if not parameters_of(sql):
+        """Return DuckDB's types of the parameters of a statement by their names; none if it is wrong or not allowed."""
+        if "?" not in sql and "$" not in sql:
             return {}
         with self.session(caller, context, read_only=caller.identity.role < Role.WRITER) as session:
-            return described_types(session, single(session, sql))
+            text = single(session, sql)  # one that is too long is not read
+            try:
+                return session.parameter_types(text)
+            except QuacklakeError:
+                return {}
 
 
 def _view(caller: Caller, snapshot: int | None) -> Transaction:
@@ -303,7 +307,7 @@ def described(session: Session, sql: str, types: Mapping[str, str] | None = None
         text = f"FROM {text[len(first) :]}"
     elif first not in _QUERIES:
         return None
-    text = with_nulls(text, types or {})
+    text = fill_with_nulls(text, types or {})
     try:
         return run_one(session, _empty(text), None).schema
     except QuacklakeError:
