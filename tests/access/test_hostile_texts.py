@@ -66,6 +66,26 @@ def writing(lake: Lake) -> Session:
     return session
 
 
+def test_the_types_of_parameters_show_nothing_hidden(place: Place) -> None:
+    with writing(place.lake) as session:
+        assert session.parameter_types("UPDATE orders SET a = ? WHERE id = ?") == {"1": "VARCHAR", "2": "INTEGER"}
+        for sql in (
+            "SELECT 1 FROM people WHERE salary = ?",
+            "UPDATE people SET salary = ?",
+            "UPDATE people SET note = 'x' WHERE salary = ?",
+            "INSERT INTO people (salary) VALUES (?)",
+            "INSERT INTO vault (number) VALUES (?)",
+            "DELETE FROM vault WHERE number = ?",
+            "SELECT 1 FROM vault_view WHERE number = ?",
+            "MERGE INTO orders USING vault ON number = ? WHEN MATCHED THEN DELETE",
+        ):
+            try:
+                found = str(session.parameter_types(sql))
+            except QuacklakeError as error:
+                found = shown(error)
+            assert "BIGINT" not in found, sql
+
+
 QUOTED = (
     'SELECT "{}".* FROM orders o',
     'SELECT "{}".* FROM orders AS "{}"',
