@@ -158,7 +158,8 @@ def test_a_failed_ingestion_spoils_its_transaction(target: Served, client: fligh
     ):
         with pytest.raises(pa.ArrowInvalid, match="aborted"):
             again()
-    calls.packed("EndTransaction", transaction_id=id_, action=1)  # rolls back, as in DuckDB
+    with pytest.raises(pa.ArrowInvalid, match="COMMIT has rolled it back"):  # as in DuckDB, and told
+        calls.packed("EndTransaction", transaction_id=id_, action=1)
     assert target.lake.table("target").count() == before and "fresh" not in target.lake
 
 
