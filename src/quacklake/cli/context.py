@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from quacklake import telemetry
+from quacklake.cli.options import count_of
 from quacklake.cli.output import Output
 from quacklake.cli.progress import hush
 from quacklake.config import Config, resolve
@@ -154,6 +155,12 @@ class Context:
         if isinstance(version, int) or is_tag(version):
             return lake.at(version=version)
         return lake.at(timestamp=version)
+
+    def row_limit(self, limit: str | None, all_rows: bool) -> int | None:
+        """Return the number of rows to show: that of ``--limit``, or the setting; None for all."""
+        if all_rows:
+            return None
+        return self.config.shown_rows if limit is None else count_of(limit)
 
     def confirm(self, question: str, *, yes: bool, must: str | None = None) -> None:
         """Ask for confirmation on a terminal. Elsewhere, raise ``InputError`` if ``must`` names what to confirm."""

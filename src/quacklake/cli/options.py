@@ -76,6 +76,11 @@ TableName = Annotated[str, argument("TABLE", "The table, or schema.table.", auto
 Where = Annotated[str | None, option("--where", "Only rows that satisfy this SQL condition.", "CONDITION")]
 Columns = Annotated[str | None, option("--columns", "Only these columns, separated by commas.", "NAMES")]
 Limit = Annotated[str, option("--limit -n", 'The number of rows to show, or "all".', "ROWS")]
+ShownRows = Annotated[
+    str | None,
+    option("--limit -n", 'The number of rows in a table, or "all"; by default the setting shown_rows.', "ROWS"),
+]
+AllRows = Annotated[bool, option("--all", "Show all rows, like --limit all.")]
 At = Annotated[
     str | None,
     option(

@@ -30,6 +30,8 @@ class Output:
 
     def __init__(self, format: str = "table") -> None:
         self.format = format
+        self.way_to_all = "--all shows them"
+        """The hint for people at the rows that a limit left out."""
 
     @cached_property
     def console(self) -> Console:
@@ -48,10 +50,15 @@ class Output:
         """True when the output is a table for people."""
         return self.format == "table"
 
+    @property
+    def on_terminal(self) -> bool:
+        """True when a table is shown on a terminal."""
+        return self.for_people and sys.stdout.isatty()
+
     def rows(self, rows: pa.Table | pa.RecordBatchReader, *, total: int | None = None, shorten: bool = False) -> None:
         """Print rows. A table ends with the row count (``total`` if more exist); ``shorten`` cuts long values.
 
-        JSON is an array with one object per line, CSV has a header, Arrow is an IPC stream. They are written batch by
+        JSON is an array with one object per line, CSV has a header, Arrow is an IPC stream. All are written batch by
         batch.
         """
         if self.format == "json":
@@ -63,26 +70,43 @@ class Output:
         elif self.format == "arrow":
             _write_arrow(rows)
         else:
-            from quacklake.operations.display import print_table
+            import pyarrow as pa
 
-            table = rows.read_all() if hasattr(rows, "read_all") else rows
+            from quacklake.operations.display import print_rows
+
+            reader = rows.to_reader() if isinstance(rows, pa.Table) else rows
             hush()
-            print_table(table, total=total, console=self.console, max_cell=_CELL if shorten else _UNLIMITED)
+            print_rows(reader, total=total, console=self.console, max_cell=_CELL if shorten else _UNLIMITED)
 
-    def first_rows(self, rows: pa.RecordBatchReader, limit: int | None) -> None:
-        """Print rows. A table has only the first ones, with the number of all rows."""
+    def first_rows(self, rows: pa.RecordBatchReader, limit: int | None) -> int:
+        """Print rows, and return their number. A table has only the first ones."""
         import pyarrow as pa
 
-        if not self.for_people or limit is None:
-            self.rows(rows)
-            return
-        kept: list[pa.RecordBatch] = []
         total = 0
-        for batch in rows:
-            if total < limit:
-                kept.append(batch.slice(0, limit - total))
-            total += batch.num_rows
+        kept: list[pa.RecordBatch] = []
+
+        def counted() -> Iterator[pa.RecordBatch]:
+            nonlocal total
+            for batch in rows:
+                total += batch.num_rows
+                yield batch
+
+        reader = pa.RecordBatchReader.from_batches(rows.schema, counted())
+        if not self.for_people or limit is None:
+            self.rows(reader)
+            return total
+        for batch in reader:
+            before = total - batch.num_rows
+            if before < limit:
+                kept.append(batch.slice(0, limit - before))
         self.rows(pa.Table.from_batches(kept, rows.schema), total=total)
+        self.mention_more(total - limit)
+        return total
+
+    def mention_more(self, count: int) -> None:
+        """Tell people how to see the rows that a limit left out."""
+        if count > 0:
+            self.say(f"… and {count:,} more; {self.way_to_all}")
 
     def facts(self, facts: Mapping[str, object]) -> None:
         """Print facts about one thing."""

@@ -30,15 +30,13 @@ from quacklake.sql.words import words_of
 if TYPE_CHECKING:
     from quacklake.lake.lake import Lake, LakeAt
 
-_ROWS = 100
-"""The most rows of a result that are printed."""
-
 
 class Shell:
     """A shell on a terminal."""
 
     def __init__(self, context: Context, view: Lake | LakeAt, statements: Statements) -> None:
         self.context = context
+        context.output.way_to_all = ".mode csv prints all"
         self.view = view
         self.statements = statements
         self.timing = False
@@ -83,7 +81,7 @@ class Shell:
                 return run_command(self, command)
             self._names = None
             with waiting("running"):
-                run_text(self.context, self.statements, text, _ROWS)
+                run_text(self.context, self.statements, text, self.context.config.shown_rows)
         except CancelledError:
             sys.stderr.write("cancelled\n")
         except Exception as error:

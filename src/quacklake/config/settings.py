@@ -212,6 +212,9 @@ class Config:
         8_000_000_000,
         minimum=0,
     )
+    shown_rows: int = _number(
+        "Rows of a table or result that a command shows to people, without `--limit` and `--all`", 100, 0, 1_000_000_000
+    )
     fetch_batch_rows: int = _number("Rows per batch of a result", 122_880, 1, 100_000_000)
     storage_max_retries: int = _number("How often a storage request is retried", 5, 0, 100)
     orphan_grace: timedelta = _setting(

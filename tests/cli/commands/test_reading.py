@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import os
+import tracemalloc
 from pathlib import Path
 
 import duckdb
 import pytest
 
 import quacklake
+from quacklake.cli import main
 from tests.cli.conftest import Run
 from tests.duckdbs import import_extension
 
@@ -85,12 +88,43 @@ def test_show_chooses_columns_and_rows(run: Run, lake: Path) -> None:
 
 
 def test_show_says_how_many_rows_it_leaves_out(run: Run, lake: Path) -> None:
-    assert run("show", "big.numbers").out.splitlines()[-1] == "198 rows, 20 shown"
+    *_, count, way = run("show", "big.numbers").out.splitlines()
+    assert (count, way) == ("198 rows, 20 shown", "… and 178 more; --all shows them")
+    assert run("show", "big.numbers", "--all").out.splitlines()[-1] == "198 rows"
     assert run("show", "big.numbers", "--where", "n < 10").out.splitlines()[-1] == "7 rows"
 
 
 def test_show_can_print_all_rows(run: Run, lake: Path) -> None:
     assert len(run("show", "big.numbers", "--limit", "all", "--output", "json").json) == 198
+
+
+def test_scan_shows_what_fits_on_a_terminal(run: Run, lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run("scan", "big.numbers").out.splitlines()[-1] == "198 rows"  # a pipe gets all rows
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "dumb")
+    *lines, count, way = run("scan", "big.numbers").out.splitlines()
+    assert len(lines) == 104 and (count, way) == ("198 rows, 100 shown", "… and 98 more; --all shows them")
+    monkeypatch.setenv("QUACKLAKE_SHOWN_ROWS", "7")
+    assert run("scan", "big.numbers").out.splitlines()[-2] == "198 rows, 7 shown"
+    assert run("scan", "big.numbers", "--limit", "5").out.splitlines()[-1] == "… and 193 more; --all shows them"
+    assert run("scan", "big.numbers", "--all").out.splitlines()[-1] == "198 rows"
+    assert len(run("scan", "big.numbers", "-o", "csv").out.splitlines()) == 199
+
+
+def test_a_scan_of_many_rows_is_printed_in_bounded_memory(run: Run, lake: Path) -> None:
+    run("sql", "CREATE TABLE many AS SELECT i AS id, 'row ' || i || chr(10) || 'x' AS name FROM range(50000) r(i)")
+    tracemalloc.start()
+    try:
+        with (lake / "rows.txt").open("w") as file, contextlib.redirect_stdout(file):
+            assert main(["scan", "many"]) == 0
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    lines = (lake / "rows.txt").read_text().splitlines()
+    assert peak < 30_000_000
+    assert lines[-1] == "50,000 rows" and len(lines) == 100_005
+    assert lines[-4] == "│ 49999 │ row 49999 │" and {len(line) for line in lines[-5000:-1]} == {21}
 
 
 def test_show_travels_in_time(run: Run, lake: Path) -> None:
@@ -154,7 +188,7 @@ def test_changes_tell_what_snapshots_did_to_rows(run: Run, lake: Path) -> None:
     chosen = run(
         "changes", "big.numbers", "--since", "1", "--where", "change_type = 'delete'", "--columns", "n", "--limit", "2"
     )
-    assert chosen.out.splitlines()[-1] == "3 rows, 2 shown"
+    assert chosen.out.splitlines()[-2:] == ["3 rows, 2 shown", "… and 1 more; --all shows them"]
     everything = run("changes", "people", "--since", "2000-01-01", "--output", "csv").out.splitlines()
     assert everything[0] == "snapshot_id,rowid,change_type,id,name"
     assert len(everything) == 6

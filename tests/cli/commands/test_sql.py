@@ -84,7 +84,9 @@ def test_the_past_can_be_asked(run: Run, lake: Path) -> None:
 
 def test_a_table_shows_the_first_rows_and_how_many_there_are(run: Run, lake: Path) -> None:
     shown = run("sql", "FROM range(250000)", "--limit", "3")
-    assert shown.out.splitlines()[-1] == "250,000 rows, 3 shown"
+    assert shown.out.splitlines()[-2:] == ["250,000 rows, 3 shown", "… and 249,997 more; --all shows them"]
+    assert run("sql", "FROM range(200)").out.splitlines()[-2] == "200 rows, 100 shown"
+    assert run("sql", "FROM range(200)", "--all").out.splitlines()[-1] == "200 rows"
     assert len(run("sql", "FROM range(200)", "-o", "csv").out.splitlines()) == 201
 
 

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from quacklake.cli.context import Context, version_of
 from quacklake.cli.options import (
+    AllRows,
     At,
     Columns,
     Limit,
+    ShownRows,
     TableName,
     Where,
     complete_version,
@@ -51,10 +53,16 @@ _ORDER = ("snapshot_id", "rowid", "change_type")
 
 
 def show(
-    context: Context, table: TableName, where: Where = None, columns: Columns = None, limit: Limit = "20", at: At = None
+    context: Context,
+    table: TableName,
+    where: Where = None,
+    columns: Columns = None,
+    limit: Limit = "20",
+    all_rows: AllRows = False,
+    at: At = None,
 ) -> None:
-    """`quacklake head` does not count the rows, and `quacklake scan` prints all of them."""
-    count = count_of(limit)
+    """`quacklake head` does not count the rows, and `quacklake scan` can print all of them."""
+    count = context.row_limit(limit, all_rows)
     with context.open() as lake:
         _print_frame(context, context.view(lake, at).table(table).scan(names_of(columns), where), count)
 
@@ -69,18 +77,36 @@ def head(
         context.output.rows(frame.to_reader(), shorten=True)
 
 
-def scan(context: Context, table: TableName, where: Where = None, columns: Columns = None, at: At = None) -> None:
-    """With --output json, csv or arrow, rows are printed while they are read, in bounded memory."""
+def scan(
+    context: Context,
+    table: TableName,
+    where: Where = None,
+    columns: Columns = None,
+    limit: ShownRows = None,
+    all_rows: AllRows = False,
+    at: At = None,
+) -> None:
+    """All rows go to a pipe or a file, and with --output json, csv or arrow; a terminal shows the first ones.
+
+    Rows are printed while they are read, in bounded memory.
+    """
+    count = context.row_limit(limit, all_rows or (limit is None and not context.output.on_terminal))
     with context.open() as lake:
-        context.output.rows(context.view(lake, at).table(table).scan(names_of(columns), where).to_reader())
+        frame = context.view(lake, at).table(table).scan(names_of(columns), where)
+        if count is None:
+            context.output.rows(frame.to_reader())
+        else:
+            _print_frame(context, frame, count, shorten=False)
 
 
-def _print_frame(context: Context, frame: Frame, limit: int | None) -> None:
+def _print_frame(context: Context, frame: Frame, limit: int | None, *, shorten: bool = True) -> None:
     """Print the first rows of a frame, and the number of all rows."""
     total = frame.count() if context.output.for_people else None
     if limit is not None:
         frame = frame.limit(limit)
-    context.output.rows(frame.to_reader(), total=total, shorten=True)
+    context.output.rows(frame.to_reader(), total=total, shorten=shorten)
+    if total is not None and limit is not None:
+        context.output.mention_more(total - limit)
 
 
 def changes(
@@ -103,9 +129,10 @@ def changes(
     where: Where = None,
     columns: Columns = None,
     limit: Limit = "20",
+    all_rows: AllRows = False,
 ) -> None:
     """The first and the last snapshot are included. An updated row appears twice: before and after the update."""
-    count = count_of(limit)
+    count = context.row_limit(limit, all_rows)
     with context.open() as lake:
         frame = lake.table(table).changes(version_of(since), None if until is None else version_of(until))
         if where is not None:
@@ -128,6 +155,7 @@ def _print_in_order(context: Context, frame: ChangeScan, names: list[str] | None
         found = (rows if limit is None else rows.limit(limit)).to_arrow_table()
     total = found.num_rows if limit is None or found.num_rows < limit else frame.count()
     context.output.rows(found if names is None else found.select(names), total=total, shorten=True)
+    context.output.mention_more(total - found.num_rows)
 
 
 def export_file(

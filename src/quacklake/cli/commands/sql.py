@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from quacklake import telemetry
 from quacklake.cli.context import NO_LAKE, Context
-from quacklake.cli.options import At, argument, count_of, option
+from quacklake.cli.options import AllRows, At, ShownRows, argument, option
 from quacklake.cli.output import plural
 from quacklake.cli.progress import stages
 from quacklake.errors import CancelledError, InputError, SqlError
@@ -37,7 +37,8 @@ def sql(
     file: Annotated[
         str | None, option("--file -f", "Run the statements in a file, or in standard input for -.", "FILE")
     ] = None,
-    limit: Annotated[str, option("--limit -n", 'The number of rows to show, or "all".', "ROWS")] = "100",
+    limit: ShownRows = None,
+    all_rows: AllRows = False,
     at: At = None,
 ) -> None:
     """The SQL is that of DuckDB. Every statement that changes something makes a snapshot, except in a transaction.
@@ -47,7 +48,7 @@ def sql(
     """
     from quacklake.sql.sessions import late_session, session_of
 
-    count = count_of(limit)
+    count = context.row_limit(limit, all_rows)
     text = _text(statement, file)
     with ExitStack() as lakes:
 

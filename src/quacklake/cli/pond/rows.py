@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from quacklake.cli.options import argument, count_of, option
+from quacklake.cli.options import AllRows, ShownRows, argument, option
 from quacklake.cli.pond.context import NodeName, PondContext, State
 
 if TYPE_CHECKING:
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
 
     from quacklake.pond import FS, Pond
 
-Limit = Annotated[str, option("--limit -n", 'The number of rows to show, or "all".', "ROWS")]
 First = Annotated[
     str | None, option("--time-start", "Only rows from this time on: ISO, or milliseconds since 1970.", "TIME")
 ]
@@ -32,13 +32,14 @@ def cat(
         Literal["raw", "table"] | None,
         option("--display", "raw bytes, or a table; by default what suits the node. Rows are raw as Parquet."),
     ] = None,
-    limit: Limit = "100",
+    limit: ShownRows = None,
+    all_rows: AllRows = False,
     at: State = None,
 ) -> None:
     """All versions of a series are one table. Files of bytes are written as they are; damaged ones are not shown."""
     from quacklake.pond.times import parse_bound
 
-    count = count_of(limit)
+    count = context.row_limit(limit, all_rows)
     first, last = parse_bound(time_start, "--time-start"), parse_bound(time_end, "--time-end")
     with context.pond(write=True) as pond:
         fs = pond.fs(at)
@@ -63,18 +64,14 @@ def _print(context: PondContext, reader: pa.RecordBatchReader, limit: int | None
     if not context.output.for_people:
         context.output.rows(reader)
         return
-    import pyarrow as pa
-
-    kept, total = [], 0
-    for batch in reader:
-        if limit is None or total < limit:
-            kept.append(batch if limit is None else batch.slice(0, limit - total))
-        total += batch.num_rows
-    if not total:
+    first = next((batch for batch in reader if batch.num_rows), None)
+    if first is None:
         context.output.say("No data found after filtering")
         return
+    import pyarrow as pa
+
     context.output.say("=== SQL Query Results ===")
-    context.output.rows(pa.Table.from_batches(kept, reader.schema), total=total)
+    total = context.output.first_rows(pa.RecordBatchReader.from_batches(reader.schema, chain([first], reader)), limit)
     context.output.say(f"Summary: {total} total rows")
 
 
@@ -108,13 +105,14 @@ def _write_parquet(reader: pa.RecordBatchReader) -> None:
 def sql(
     context: PondContext,
     query: Annotated[str, argument("QUERY", "One query.")],
-    limit: Limit = "100",
+    limit: ShownRows = None,
+    all_rows: AllRows = False,
     at: State = None,
 ) -> None:
     """The tree is the table nodes, the log of commands is txns, and every table and series has its path as its name, in
     double quotes: SELECT * FROM "/sensors/dock.series". A query changes nothing.
     """
-    count = count_of(limit)
+    count = context.row_limit(limit, all_rows)
     from quacklake.pond.queries import everything
 
     with context.pond(write=True) as pond, everything(pond, at, query) as relations:
