@@ -308,6 +308,44 @@ def test_statements_run_with_parameters_at_a_snapshot_in_tabs(page: Page, shop: 
     page.wait("document.querySelectorAll('.sheets li').length === 2")
 
 
+_UNDER_CARET = """(() => {
+    const text = document.querySelector('.failure .place').firstChild;
+    const box = (at) => {
+        const range = document.createRange();
+        range.setStart(text, at);
+        range.setEnd(text, at + 1);
+        return range.getBoundingClientRect();
+    };
+    const caret = box(text.data.indexOf('^'));
+    for (let at = 0; at < text.data.indexOf('\\n'); at += 1)
+        if (Math.abs(box(at).x - caret.x) < 1 && box(at).bottom <= caret.y + 1) return text.data.slice(at).split(' ')[0];
+})()"""
+"""The word that begins above the caret on the screen."""
+
+
+def test_a_mistake_in_sql_is_shown_at_its_place(page: Page) -> None:
+    page.enter("reader-token", "sql")
+    page.ask("SELECT 'ü',\n\tname extra words FROM products")
+    page.see(".failure strong", 'Parser Error: syntax error at or near "words"')
+    assert page.texts(".failure .place")[0].startswith("LINE 2: ")
+    assert page.run(_UNDER_CARET) == "words"
+    page.forgive("400")
+
+
+def test_a_snapshot_that_does_not_exist_is_told(page: Page) -> None:
+    page.enter("admin-token", "tables/main.products?at=99999")
+    page.see(".failure strong", "No snapshot found at version 99999")
+    assert page.run("document.querySelector('.restore, .figures')") is None
+    page.forgive("404")
+    page.click(".content a, main a", "Show the newest snapshot")
+    page.see(".figures")
+    page.go("snapshots?at=99999")
+    page.see(".failure strong", "There is no snapshot 99999")
+    assert page.run("document.querySelector('.snapshots, .rollback')") is None
+    page.go("snapshots?at=1")
+    page.see(".snapshots .on", "#1")
+
+
 def test_a_reader_may_not_write_and_a_writer_may(page: Page, shop: Served) -> None:
     page.enter("reader-token", "sql")
     page.ask("UPDATE products SET price = 7 WHERE id = 3")

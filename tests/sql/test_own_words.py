@@ -7,6 +7,7 @@ import pytest
 import quacklake
 from quacklake.duckdb_versions import IS_2
 from quacklake.sql.failures import in_own_words
+from quacklake.sql.words import width_of
 from tests.sql.conftest import Run
 
 WRONG = (
@@ -64,6 +65,19 @@ def test_the_place_is_shown_in_the_text_of_the_user(run: Run, statement: str, li
     shown, caret = caught.value.message.splitlines()[-2:]
     assert shown == line
     assert shown[caret.index("^") :].startswith(word)
+
+
+@pytest.mark.parametrize("text", ["'ü'", "'日本'", "'a\t\U0001f986'", "'é',\n '日'"])
+@pytest.mark.parametrize("mistake", ["id extra words FROM t", "id FROM t WHERE id ) 3"])
+def test_the_place_is_right_behind_letters_of_several_bytes(run: Run, text: str, mistake: str) -> None:
+    run("CREATE TABLE t (id INTEGER)")
+    with pytest.raises(quacklake.errors.SqlError, match="at or near") as caught:
+        run(f"SELECT {text}, {mistake}")
+    shown, caret = caught.value.message.splitlines()[-2:]
+    word = caught.value.message.split('near "')[1].split('"')[0]
+    ahead = caret.index("^")
+    starts = [index for index in range(len(shown)) if width_of(shown[:index]) == ahead]
+    assert any(shown.startswith(word, index) for index in starts)
 
 
 def test_names_of_the_user_stay_as_they_are() -> None:

@@ -9,6 +9,11 @@ const OPERATOR = "quacklake.operator";
 /** The page is at …/ui/, the API beside it. */
 const BASE = new URL("../api/v1/", document.baseURI);
 
+/** Whether an error says that something does not exist, or no longer does. */
+export function gone(error: Error | undefined): boolean {
+  return error instanceof Problem && (error.status === 404 || error.status === 410);
+}
+
 /** An answer that says why something cannot be done. */
 export class Problem extends Error {
   constructor(

@@ -14,6 +14,12 @@ export function bytes(size: number): string {
   return `${value.toFixed(digits)} ${UNITS[unit]}`;
 }
 
+/** Part a message of SQL from the lines that show the place: `LINE 1: …`, and carets below. */
+export function splitPlace(message: string): { said: string; place: string | null } {
+  const found = /\s*\n(LINE \d+: [^\n]*\n *\^+)\s*$/.exec(message);
+  return found ? { said: message.slice(0, found.index), place: found[1]! } : { said: message, place: null };
+}
+
 /** Return a count with its thousands apart: 12,345. */
 export function count(value: number): string {
   return value.toLocaleString("en-US");

@@ -65,6 +65,7 @@ export function SnapshotsPage() {
   const found = useLoad((signal) => get<{ snapshots: Snapshot[]; next: number | null }>("snapshots", { limit, before }, signal), [limit, before], newest);
   const [work, setWork] = useState<Work | null>(null);
   const list = found.data?.snapshots ?? [];
+  const missing = at !== null && found.data !== undefined && list[0]?.snapshot_id !== at;
   return (
     <article class="narrow">
       <header class="title">
@@ -73,12 +74,14 @@ export function SnapshotsPage() {
       </header>
       {at !== null && (
         <p>
-          From snapshot {at} on, backwards. <a href={routeTo(["snapshots"])}>Show the newest</a>
+          {missing ? "" : `From snapshot ${at} on, backwards. `}
+          <a href={routeTo(["snapshots"])}>Show the newest</a>
         </p>
       )}
       {found.error && <Failure error={found.error} again={found.again} />}
       {!found.data && !found.error && <Waiting lines={8} />}
-      {found.data && (
+      {missing && <Failure error={new Error(`There is no snapshot ${at}: there never was, or it has expired.`)} />}
+      {found.data && !missing && (
         <SnapshotList
           snapshots={list}
           {...(at === null ? {} : { chosen: at })}
@@ -94,7 +97,7 @@ export function SnapshotsPage() {
           )}
         />
       )}
-      {found.data?.next != null && (
+      {!missing && found.data?.next != null && (
         <p class="centre">
           <button type="button" disabled={found.loading} onClick={() => setLimit(limit + 5 * PAGE)}>
             Show more

@@ -2,7 +2,7 @@
 
 import { useMemo, useState } from "preact/hooks";
 
-import { ask, get, readRows, runSql, tablePath } from "./api.ts";
+import { ask, get, gone, readRows, runSql, tablePath } from "./api.ts";
 import { Columns } from "./columns.tsx";
 import { Compare } from "./compare.tsx";
 import { Files } from "./files.tsx";
@@ -55,6 +55,15 @@ function TruePage({ name, route }: { name: string; route: Route }) {
   const [schema, own] = splitName(name);
   const previous = snapshots.at(-2)?.snapshot_id;
 
+  if (at !== null && gone(then.error))
+    return (
+      <>
+        <Failure error={then.error!} />
+        <p>
+          <a href={routeTo(["tables", name], { tab })}>Show the newest snapshot</a>
+        </p>
+      </>
+    );
   if (error && !facts) return <Failure error={error} again={at === null ? now.again : then.again} />;
   return (
     <article class="table" aria-busy={at === null ? now.loading : then.loading}>

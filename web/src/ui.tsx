@@ -4,6 +4,7 @@ import type { ComponentChildren, JSX } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
 
 import { Problem } from "./api.ts";
+import { splitPlace } from "./format.ts";
 
 const ICONS = {
   overview: "M4 13h6V4H4zm0 7h6v-5H4zm10 0h6v-9h-6zm0-16v5h6V4z",
@@ -48,12 +49,14 @@ export function Icon({ name }: { name: IconName }) {
 
 /** Say what went wrong, and what to do. */
 export function Failure({ error, again }: { error: Error; again?: () => void }) {
+  const { said, place } = splitPlace(error.message);
   const hint = error instanceof Problem ? error.hint : null;
   return (
     <div class="notice failure" role="alert">
       <Icon name="warning" />
       <div>
-        <strong>{sentence(error.message)}</strong>
+        <strong>{sentence(said)}</strong>
+        {place && <pre class="place">{place}</pre>}
         {hint && <p>{sentence(hint)}</p>}
         {error instanceof Problem && <p class="dim code">{error.code}</p>}
       </div>

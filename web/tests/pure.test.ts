@@ -6,7 +6,7 @@ import { test } from "node:test";
 import { asked, coins, filterOf, short } from "../src/chain.ts";
 import { chooseChart, histogram, natureOf, placeOf, points } from "../src/choice.ts";
 import { drawing, lasting, perSecond, rateOf, stateOf, type Described } from "../src/flow.ts";
-import { ago, bytes, counted, quotedTable, referTo, splitName } from "../src/format.ts";
+import { ago, bytes, counted, quotedTable, referTo, splitName, splitPlace } from "../src/format.ts";
 import { compareColumns, kindOf } from "../src/history.ts";
 import { tableOf } from "../src/lineage.ts";
 import { perMinute } from "../src/minutes.ts";
@@ -36,6 +36,12 @@ test("rows are the same however the bytes are cut", () => {
     assert.deepEqual(found.facts, { snapshot: 3, row_count: 4 });
     assert.equal(found.columns[0]?.name, "ä");
   }
+});
+
+test("the place of a mistake in SQL is parted from what is said", () => {
+  assert.deepEqual(splitPlace("Parser Error: near \"x\"\n\nLINE 2:   x y\n          ^"), { said: "Parser Error: near \"x\"", place: "LINE 2:   x y\n          ^" });
+  assert.deepEqual(splitPlace("unterminated\nLINE 1: SELECT '\n               ^^"), { said: "unterminated", place: "LINE 1: SELECT '\n               ^^" });
+  assert.deepEqual(splitPlace("two\nlines"), { said: "two\nlines", place: null });
 });
 
 test("an answer without rows has columns", () => {

@@ -19,7 +19,7 @@ from quacklake.errors import (
     StorageError,
 )
 from quacklake.sql.attached import PREFIX
-from quacklake.sql.words import caret, without_literals
+from quacklake.sql.words import caret, width_of, without_literals
 
 _STATEMENT = (
     duckdb.BinderException,
@@ -139,6 +139,7 @@ def _out_of_memory() -> MemoryLimitError:
 
 
 _PLACE = re.compile(r"\n*\nLINE \d+: (?P<excerpt>.*)\n(?P<blank> *)(?P<carets>\^+)\s*\Z")
+_NEAR = re.compile(r'at or near "(?P<word>[^"\n]+)"')
 _LABEL = re.compile(r"LINE \d+: ")
 _TOKEN = re.compile(r"\w+|\"(?:[^\"]|\"\")+\"|\S")
 _NAMED = re.compile(rf'(?:"?temp"?\."?main"?\.)?"?\b(?P<own>(?:{PREFIX}\d+|_ql_\w+))"?')
@@ -162,7 +163,7 @@ def in_own_words(message: str, statement: str) -> str:
     body = _LISTED.sub(_without_own, body).rstrip()
     body = _NAMED.sub(lambda found: found[0] if found["own"] in statement else "(a part of the statement)", body)
     body = _SOURCE.sub(lambda found: found[0] if re.search(rf"\b{found[1]}\b", statement) else "", body)
-    return body if place is None else body + _shown(message[place.start() :], place, statement)
+    return body if place is None else body + _shown(message, place, statement)
 
 
 def _without_own(found: re.Match[str]) -> str:
@@ -174,14 +175,23 @@ def _without_own(found: re.Match[str]) -> str:
     return f"{found['head']} {', '.join(left)}" if left else ""
 
 
-def _shown(text: str, place: re.Match[str], statement: str) -> str:
+def _shown(message: str, place: re.Match[str], statement: str) -> str:
     """Return the lines that show the position in the statement, or nothing."""
+    text = message[place.start() :]
     excerpt = place["excerpt"]
-    if excerpt.removeprefix("...").removesuffix("...") in statement:
-        return text
     label = _LABEL.search(text)
     assert label is not None
-    token = _TOKEN.match(excerpt, max(0, len(place["blank"]) - len(label[0])))
+    column = len(place["blank"]) - len(label[0])
+    index = next((index for index in range(len(excerpt)) if width_of(excerpt[:index]) >= column), len(excerpt))
+    part = excerpt.removeprefix("...").removesuffix("...")
+    if part in statement:
+        near = _NEAR.search(message)
+        if near is None or excerpt.startswith(near["word"], index):
+            return text
+        # DuckDB takes the number of characters before the word for a number of bytes
+        position = statement.find(near["word"], statement.find(part) + index)
+        return text if position < 0 else f"\n\n{caret(statement, position)}"
+    token = _TOKEN.match(excerpt, index)
     if token is None:
         return ""
     word = token[0]

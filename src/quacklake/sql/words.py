@@ -144,12 +144,26 @@ def split(text: str, words: Sequence[Word] | None = None) -> list[str]:
 
 
 def caret(text: str, position: int) -> str:
-    """Return the line of a position in a text, with a mark under the position."""
+    """Return the line of a position in a text, with a mark under the position.
+
+    >>> print(caret("SELECT 1,\\n 'ü' oops", 15))
+    LINE 2:  'ü' oops
+                 ^
+    """
     begin = text.rfind("\n", 0, position) + 1
     end = text.find("\n", position)
     line = text[begin : end if end >= 0 else len(text)]
     head = f"LINE {text.count(chr(10), 0, position) + 1}: "
-    return f"{head}{line}\n{' ' * (len(head) + position - begin)}^"
+    return f"{head}{line}\n{' ' * (len(head) + width_of(text[begin:position]))}^"
+
+
+def width_of(text: str) -> int:
+    """Return the columns that a text takes where a tab takes one, as DuckDB counts them."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return sum(1 if character == "\t" else cell_len(character) for character in text)
 
 
 class Cursor:
