@@ -78,7 +78,7 @@ def test_sql_with_parameters_of_all_kinds(service: Served, lake: RemoteLake) -> 
     assert service.lake.table("w").count("id = 7") == 1
 
 
-def test_the_past_is_read_only(lake: RemoteLake) -> None:
+def test_the_past_is_read_only(service: Served, lake: RemoteLake) -> None:
     past = lake.at(version=2)
     assert past.table("t").count() == 100 and past.snapshot_id == 2
     assert past.sql("SELECT count(*) FROM t").fetchone() == (100,)
@@ -90,6 +90,10 @@ def test_the_past_is_read_only(lake: RemoteLake) -> None:
         lake.at(version=999)
     with pytest.raises(InputError):
         lake.at()
+    service.lake.tag("full", 2)
+    assert [each.snapshot_id for each in (lake.at(tag="full"), lake.at(version="full"), lake.at("full"))] == [2, 2, 2]
+    with pytest.raises(NotFoundError, match='no tag "empty"'):
+        lake.at(tag="empty")
 
 
 def test_rows_of_any_kind_are_appended_and_merged(service: Served, lake: RemoteLake) -> None:

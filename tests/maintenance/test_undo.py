@@ -453,3 +453,42 @@ def test_two_undrops_of_one_table_make_one(lake: quacklake.Lake, connect: Connec
     with pytest.raises(NotFoundError):
         lake.undrop("t", as_="second")
     assert lake.tables() == ["main.first"]
+
+
+@pytest.mark.parametrize("spelling", ["to", "version", "timestamp", "tag", "version of a tag", "by place"])
+def test_a_state_is_named_in_the_same_ways_wherever_one_is_asked_for(lake: quacklake.Lake, spelling: str) -> None:
+    table = lake.create_table("t", [{"id": 1}])
+    lake.tag("first")
+    time = lake.snapshots().column("snapshot_time").to_pylist()[-1]
+    table.append([{"id": 2}])
+    words: dict[str, Any] = {
+        "to": {"to": "first"},
+        "version": {"version": 1},
+        "timestamp": {"timestamp": time},
+        "tag": {"tag": "first"},
+        "version of a tag": {"version": "first"},
+        "by place": {},
+    }[spelling]
+    place: tuple[Any, ...] = () if words else (1,)
+    if spelling != "to":
+        assert lake.at(*place, **words).snapshot_id == 1
+    assert table.restore(*place, **words).version == 1
+    assert table.to_pylist() == [{"id": 1}]
+    table.append([{"id": 3}])
+    assert lake.rollback(*place, **words, dry_run=True).version == 1
+    assert lake.rollback(*place, **words).version == 1
+    assert table.to_pylist() == [{"id": 1}]
+
+
+def test_one_state_is_named_once(lake: quacklake.Lake) -> None:
+    table = lake.create_table("t", [{"id": 1}])
+    for undo in (table.restore, lake.rollback):
+        for words in ({}, {"to": 1, "version": 1}, {"version": 1, "tag": "x"}):
+            with pytest.raises(InputError, match="pass one of to=, version=, timestamp= and tag="):
+                undo(**words)  # type: ignore[operator]
+        with pytest.raises(InputError, match="time"):
+            undo(timestamp="yesterday-ish")  # type: ignore[operator]
+        with pytest.raises(InputError) as error:
+            undo(version="2024-01-01")  # type: ignore[operator]
+        assert error.value.hint == 'for a time, pass timestamp="2024-01-01"'
+    assert lake.current_snapshot() == 1

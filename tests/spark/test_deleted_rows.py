@@ -83,6 +83,9 @@ def test_so_it_is_wherever_deletes_are_kept(kind: str, tmp_path: Path, session: 
     ]
     before = lake.current_snapshot() - 1
     assert sorted(row.id for row in spark.table("t", at=before).where("v = 'bad'").collect()) == [107, 207]
+    lake.tag("before", before)
+    for words in ({"at": "before"}, {"version": before}, {"version": "before"}, {"tag": "before"}):
+        assert spark.table("t", **words).where("v = 'bad'").count() == 2  # type: ignore[arg-type]
 
 
 @pytest.mark.needs_spark("4.0")

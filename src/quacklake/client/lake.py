@@ -138,13 +138,28 @@ class RemoteLake(RemoteReader):
         """Return the id of the newest snapshot."""
         return int(self.transport.facts("/lake")["snapshot"])
 
-    def at(self, version: int | None = None, timestamp: dt.datetime | str | None = None) -> RemoteLakeAt:
-        """Return the lake, read-only, at a snapshot id or a time. Text and naive times are UTC."""
-        if (version is None) == (timestamp is None):
-            raise InputError("pass one of version= and timestamp=")
+    def at(
+        self,
+        version: int | str | None = None,
+        timestamp: dt.datetime | str | None = None,
+        tag: str | None = None,
+    ) -> RemoteLakeAt:
+        """Return the lake, read-only, at a snapshot id, a tag or a time. Text and naive times are UTC."""
+        if [version, timestamp, tag].count(None) != 2:
+            raise InputError("pass one of version=, timestamp= and tag=")
+        if isinstance(version, str):
+            version, tag = None, version
+        if tag is not None:
+            version = self._tagged(tag)
         when = timestamp.isoformat() if isinstance(timestamp, dt.datetime) else timestamp
         found = self.transport.facts("/schemas", {"version": version, "timestamp": when})
         return RemoteLakeAt(self.transport, int(found["snapshot"]))
+
+    def _tagged(self, tag: str) -> int:
+        for each in self.transport.facts("/tags")["tags"]:
+            if each["tag"] == tag:
+                return int(each["snapshot_id"])
+        raise NotFoundError(f'there is no tag "{tag}"')
 
     def snapshots(self) -> pa.Table:
         """Return every snapshot, oldest first, as ``Lake.snapshots`` does; times are texts."""

@@ -24,7 +24,8 @@ from quacklake.operations.handles import LakeHandle, SnapshotHandle, Transaction
 from quacklake.operations.options import LakeHistory, LakeOptions, StreamPositions, lake_history
 from quacklake.operations.restoring import UndoReport
 from quacklake.operations.times import Age
-from quacklake.operations.undoing import Version, roll_back_lake
+from quacklake.operations.undoing import roll_back_lake
+from quacklake.operations.versions import Version, choose_version
 from quacklake.progress import Progress, silent
 
 if TYPE_CHECKING:
@@ -304,14 +305,24 @@ class Lake(LakeWriter):
         """Tag a snapshot (default: the newest) and return its id; see ``LakeHistory.tag``."""
         return self.history.tag(name, version, replace=replace)
 
-    def rollback(self, to: Version, *, dry_run: bool = False, progress: Progress = silent) -> UndoReport:
-        """Restore the whole lake to a snapshot or a time, in one new snapshot. The history stays.
+    def rollback(
+        self,
+        to: Version | None = None,
+        *,
+        version: int | str | None = None,
+        timestamp: dt.datetime | str | None = None,
+        tag: str | None = None,
+        dry_run: bool = False,
+        progress: Progress = silent,
+    ) -> UndoReport:
+        """Restore the whole lake to a snapshot id, a tag or a time, in one new snapshot. The history stays.
 
         Tables created since then are dropped, and dropped tables come back. All others are restored as by
         ``Table.restore``, including their names. Schemas, views, macros, comments and tags are restored too; options
         are not part of a snapshot and stay as they are. ``dry_run`` changes nothing and reports what would be done.
         """
-        return roll_back_lake(self.handle, to, dry_run=dry_run, progress=progress)
+        chosen = choose_version(to, version=version, timestamp=timestamp, tag=tag)
+        return roll_back_lake(self.handle, chosen, dry_run=dry_run, progress=progress)
 
     # -- maintenance -------------------------------------------------------------------------------------------------
 
@@ -405,7 +416,7 @@ class LakeTransaction(LakeWriter):
         super().__init__(handle)
         self.snapshot: Snapshot | None = None
 
-    def rollback(self, to: Version) -> UndoReport:
+    def rollback(self, *_: object, **__: object) -> UndoReport:
         """Always raise ``InputError``; to roll back the transaction itself, raise an exception in its block."""
         raise InputError(
             "a lake cannot be rolled back inside a transaction",

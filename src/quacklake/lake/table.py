@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import html
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -26,7 +27,8 @@ from quacklake.operations.frames import Input, to_source
 from quacklake.operations.restoring import UndoReport
 from quacklake.operations.statements import MergeBuilder, MergeResult
 from quacklake.operations.table_scan import TableScan
-from quacklake.operations.undoing import Version, restore_table
+from quacklake.operations.undoing import restore_table
+from quacklake.operations.versions import Version, choose_version
 from quacklake.operations.views import COMMENT, check_tags
 from quacklake.scan import Filter, ScanPlan, as_filter
 from quacklake.scan.plan import SECRET
@@ -409,15 +411,24 @@ class Table(TableMaintenance, Tagged):
 
         return table_history(self.handle.context, self.info, limit)
 
-    def restore(self, to: Version, *, dry_run: bool = False) -> UndoReport:
-        """Restore the table to a snapshot or a time, in a new snapshot. The history stays.
+    def restore(
+        self,
+        to: Version | None = None,
+        *,
+        version: int | str | None = None,
+        timestamp: dt.datetime | str | None = None,
+        tag: str | None = None,
+        dry_run: bool = False,
+    ) -> UndoReport:
+        """Restore the table to a snapshot id, a tag or a time, in a new snapshot. The history stays.
 
         Rows come back with their row ids, and dropped columns with their values. Layout, comments, tags and constraints
         are restored too. The table keeps its name, and any type that has been widened since (``kept_types``).
         ``dry_run`` changes nothing and reports what would be done. Raises ``NotFoundError`` when the snapshot does not
         exist or lacks the table, and ``SnapshotExpiredError`` when files are gone.
         """
-        return restore_table(self.handle, self._find, to, dry_run=dry_run)
+        chosen = choose_version(to, version=version, timestamp=timestamp, tag=tag)
+        return restore_table(self.handle, self._find, chosen, dry_run=dry_run)
 
     # -- display -----------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ import datetime as dt
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Protocol, Self, TypeVar
 
@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quacklake import telemetry
-from quacklake.catalog import Collision, DatedDeletes, own_tables
-from quacklake.catalog.reading.reader import Reader
+from quacklake.catalog import Collision, DatedDeletes
 from quacklake.errors import (
     CommitConflict,
     ConfigError,
@@ -33,7 +32,7 @@ from quacklake.format.snapshots import Snapshot
 from quacklake.lazy import provided
 from quacklake.operations.conform import RowWriter, write_rows
 from quacklake.operations.context import LakeContext
-from quacklake.operations.times import instant
+from quacklake.operations.versions import Version, choose_version, find_snapshot
 from quacklake.scan.remembered import Plans
 from quacklake.scan.visibility import Rules
 from quacklake.transaction import (
@@ -168,15 +167,12 @@ class LakeHandle(Handle):
         """Return a handle on a snapshot by id, tag or time (text and naive times are UTC)."""
         if [version, timestamp, tag].count(None) != 2:
             raise InputError("pass one of version=, timestamp= and tag=")
-        if isinstance(version, str):
-            version, tag = None, version
+        return self.at_version(choose_version(version=version, timestamp=timestamp, tag=tag))
+
+    def at_version(self, version: Version) -> SnapshotHandle:
+        """Return a handle on the snapshot of an id, a tag or a time."""
         with self.context.catalog.read() as reader:
-            if tag is not None:
-                snapshot = _tagged(reader, tag)
-            elif version is not None:
-                snapshot = reader.snapshots.at_version(version)
-            else:
-                snapshot = reader.snapshots.at_time(instant(timestamp))
+            snapshot = find_snapshot(reader, version)
         return SnapshotHandle(self.context, self.begin(snapshot, read_only=True))
 
     def run(
@@ -326,16 +322,6 @@ class TransactionHandle(Handle):
         raise InputError(
             "a transaction can either make changes or perform compaction", hint="call it on the lake, outside"
         )
-
-
-def _tagged(reader: Reader, tag: str) -> Snapshot:
-    try:
-        return own_tables.tagged(reader, tag)
-    except (NotFoundError, InputError) as error:
-        with suppress(InputError):
-            instant(tag)
-            error.hint = f'for a time, pass timestamp="{tag}"'
-        raise
 
 
 def _check_views(context: LakeContext, tx: Transaction) -> None:

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from operator import index
-from typing import TypeAlias
 
-from quacklake.catalog import objects, own_tables
+from quacklake.catalog import objects
 from quacklake.catalog.objects import Tags
 from quacklake.errors import InputError
 from quacklake.format.names import fold
 from quacklake.format.objects import MacroInfo, SchemaInfo, TableInfo, ViewInfo
-from quacklake.format.snapshots import Operation, Snapshot, is_tag, parse_changes
+from quacklake.format.snapshots import Operation, Snapshot, parse_changes
 from quacklake.lazy import provided
-from quacklake.operations.context import LakeContext
 from quacklake.operations.handles import Handle, LakeHandle
 from quacklake.operations.reference import TableRef, renamed
 from quacklake.operations.restoring import RestoredTable, Undo, UndoReport
-from quacklake.operations.times import instant
+from quacklake.operations.versions import Version, find_snapshot
 from quacklake.progress import Progress, silent
 from quacklake.transaction import Transaction
 
@@ -143,20 +139,9 @@ def _restore_objects(undo: Undo, past: _PastLake, changed: list[str]) -> None:
             changed.append(f"macro {macro.qualified_name} made again")
 
 
-Version: TypeAlias = "int | dt.datetime | str"
-"""An older state: a snapshot id, a tag or a time."""
-
-
-def find_version(context: LakeContext, to: Version) -> int:
-    """Return the snapshot id of a version. Raises ``NotFoundError`` when it does not exist or has expired."""
-    with context.catalog.read() as reader:
-        if isinstance(to, str) and is_tag(to):
-            return own_tables.tagged(reader, to).id
-        if isinstance(to, str | dt.datetime):
-            return reader.snapshots.at_time(instant(to)).id
-        if isinstance(to, bool) or not hasattr(to, "__index__"):
-            raise InputError(f"a version must be a number, a tag or a time, not {type(to).__name__}")
-        return reader.snapshots.at_version(index(to)).id
+def _snapshot_id(handle: Handle, to: Version) -> int:
+    with handle.context.catalog.read() as reader:
+        return find_snapshot(reader, to).id
 
 
 def _undo(handle: Handle, work: Callable[[Undo], UndoReport], asked: Operation, *, dry_run: bool = False) -> UndoReport:
@@ -188,7 +173,7 @@ def restore_table(
     """Restore a table to a version, in a new snapshot; see ``Table.restore``."""
 
     def work(undo: Undo) -> UndoReport:
-        version = find_version(handle.context, to)
+        version = _snapshot_id(handle, to)
         done = undo.restore(find(undo.tx), version)
         return UndoReport("restore", version, restored=(done,) if done.changed else ())
 
@@ -211,7 +196,7 @@ def roll_back_lake(handle: Handle, to: Version, *, dry_run: bool = False, progre
     """Restore a whole lake to a version, in a new snapshot; see ``Lake.rollback``."""
 
     def work(undo: Undo) -> UndoReport:
-        version = find_version(handle.context, to)
+        version = _snapshot_id(handle, to)
         report = roll_back(undo, version, progress)
         if undo.write:
             provided("roll_back_views")(handle.context, undo.tx, version)

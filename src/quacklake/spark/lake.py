@@ -17,6 +17,7 @@ from quacklake.operations.expression import Expression
 from quacklake.operations.handles import Handle, HasHandle, LakeHandle
 from quacklake.operations.reference import TableRef
 from quacklake.operations.statements import MergeResult
+from quacklake.operations.versions import choose_version
 from quacklake.scan import Filter, to_predicate
 from quacklake.spark.changes.partition_overwrite import DYNAMIC, MODES, overwrite_partitions
 from quacklake.spark.maintenance import SparkMaintaining
@@ -158,17 +159,27 @@ class SparkLake(SparkMaintaining):
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
-    def table(self, name: str, *, at: int | dt.datetime | str | None = None, where: Where = None) -> DataFrame:
-        """Return a table as a DataFrame, in its current state or ``at`` a snapshot or a time.
+    def table(
+        self,
+        name: str,
+        *,
+        at: int | dt.datetime | str | None = None,
+        version: int | str | None = None,
+        timestamp: dt.datetime | str | None = None,
+        tag: str | None = None,
+        where: Where = None,
+    ) -> DataFrame:
+        """Return a table as a DataFrame, in its current state or ``at`` a snapshot id, a tag or a time.
 
         ``where`` is a filter in the SQL of the lake or of ``pyarrow.compute``, which also skips files, or a Spark
         column. The DataFrame does not change when the table does.
         """
         ref = TableRef.parse(name)
-        if at is None:
+        if at is version is timestamp is tag is None:
             view = self.handle.view()
         else:
-            view = (self.handle.at(version=at) if isinstance(at, int) else self.handle.at(timestamp=at)).view()
+            chosen = choose_version(at, version=version, timestamp=timestamp, tag=tag, name="at")
+            view = self.handle.at_version(chosen).view()
         info = view.find_table(ref.schema, ref.name)
         from quacklake.spark.changes.clauses import condition_of
 
