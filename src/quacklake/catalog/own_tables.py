@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
@@ -287,10 +288,19 @@ def end_lease(writer: Writer, lease_id: int, holder: str) -> None:
     writer.run("end_lease", sa.update(t).where(t.c.lease_id == lease_id, t.c.holder == holder).values(expires_ms=0))
 
 
-def lease_left(reader: Reader, lease_id: int) -> int:
-    """Return the milliseconds for which somebody still has a lease; 0 when nobody has."""
+@dataclass(frozen=True, slots=True)
+class HeldLease:
+    """A lease that somebody holds, and the milliseconds until it ends unless it is renewed."""
+
+    holder: str
+    left: int
+
+
+def held_lease(reader: Reader, lease_id: int) -> HeldLease | None:
+    """Return a lease; None when nobody holds it."""
     t = _table(reader, "leases")
     if t is None:
-        return 0  # another client created the lake
-    left = sa.select(t.c.expires_ms - reader.backend.now_ms()).where(t.c.lease_id == lease_id)
-    return max(int(reader.run("lease_left", left).scalar() or 0), 0)
+        return None  # another client created the lake
+    found = sa.select(t.c.holder, t.c.expires_ms - reader.backend.now_ms()).where(t.c.lease_id == lease_id)
+    row = reader.run("held_lease", found).first()
+    return None if row is None or row[1] <= 0 else HeldLease(str(row[0]), int(row[1]))

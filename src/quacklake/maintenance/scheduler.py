@@ -8,7 +8,6 @@ import logging
 import random
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -16,10 +15,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from quacklake import telemetry
 from quacklake.catalog import Catalog
-from quacklake.catalog.own_tables import end_lease, lease_left, take_lease
+from quacklake.catalog.own_tables import end_lease, held_lease, take_lease
 from quacklake.catalog.reading.health import scheduled_files, table_health
 from quacklake.errors import LeaseHeldError, NotFoundError, QuacklakeError
 from quacklake.format.objects import TableInfo
+from quacklake.maintenance.holders import new_holder
 from quacklake.maintenance.policy import Job, JobKind, LakeHealth, Policy, due
 from quacklake.progress import Progress, silent
 
@@ -61,7 +61,7 @@ def claim(catalog: Catalog, work: Leased, length: dt.timedelta, holder: str) -> 
 @contextmanager
 def hold(catalog: Catalog, work: Leased, length: dt.timedelta) -> Iterator[threading.Event]:
     """Hold and renew a lease for a block; yield an event, set when it is lost. Correctness does not depend on it."""
-    holder = str(uuid.uuid4())
+    holder = new_holder()
     claim(catalog, work, length, holder)
     done, lost = threading.Event(), threading.Event()
 
@@ -159,7 +159,7 @@ class Scheduler:
                     with suppress(LeaseHeldError):
                         if job.kind is JobKind.ORPHANS:  # claimed for a while, and never released
                             assert self.policy.orphans_every is not None
-                            claim(self.catalog, LeasedWork.ORPHANS, self.policy.orphans_every, str(uuid.uuid4()))
+                            claim(self.catalog, LeasedWork.ORPHANS, self.policy.orphans_every, new_holder())
                         reports.append(self._do(job))
             return MaintenanceReport(tuple(reports))
 
@@ -260,7 +260,7 @@ class Maintainer(Scheduler):
 
         def nobody_looks_for_orphans(_: Job) -> bool:
             with context.catalog.read() as reader:
-                return lease_left(reader, int(LeasedWork.ORPHANS)) <= 0
+                return held_lease(reader, int(LeasedWork.ORPHANS)) is None
 
         usual, sizes = small(), {table.id: small(table) for table in lake.handle.view().tables()}
         super().__init__(

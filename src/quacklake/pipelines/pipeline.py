@@ -10,13 +10,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from quacklake.catalog.own_tables import lease_left
+from quacklake.catalog.own_tables import held_lease
 from quacklake.errors import CommitUnknown, InputError, LeaseHeldError, QuacklakeError, StreamFencedError, Transient
 from quacklake.lake import Lake
+from quacklake.maintenance.holders import has_ended
 from quacklake.maintenance.scheduler import hold
 from quacklake.pipelines.barrier import Barrier
 from quacklake.pipelines.checkpoints import Checkpoints, Claim, Manifest, manifest_view
@@ -71,6 +72,15 @@ class PipelineLease:
 
     def __int__(self) -> int:
         return (1 << 62) | int.from_bytes(hashlib.sha256(self.pipeline.encode()).digest()[:7])
+
+
+@dataclass(frozen=True)
+class PipelineHold:
+    """The hold of a process on a pipeline. ``ended`` is true for a process of this machine that is gone."""
+
+    until: datetime
+    heartbeat: datetime
+    ended: bool
 
 
 class Pipeline:
@@ -211,10 +221,19 @@ class Pipeline:
         """Return the checkpoints that are kept, oldest first."""
         return [manifest_view(each) for each in self.checkpoints.list()]
 
-    def is_running_somewhere(self) -> bool:
-        """Return whether some process holds the lease of the pipeline."""
+    def hold(self) -> PipelineHold | None:
+        """Return who holds the lease of the pipeline; None if nobody does."""
         with self.lake.handle.context.catalog.read() as reader:
-            return lease_left(reader, int(PipelineLease(self.name))) > 0
+            lease = held_lease(reader, int(PipelineLease(self.name)))
+        if lease is None:
+            return None
+        until = datetime.now(UTC) + timedelta(milliseconds=lease.left)
+        return PipelineHold(until, until - self.definition.lease, has_ended(lease.holder))
+
+    def is_running_somewhere(self) -> bool:
+        """Return whether some process holds the lease of the pipeline and is not known to have ended."""
+        hold = self.hold()
+        return hold is not None and not hold.ended
 
     def behind(self) -> int | None:
         """Return how many messages or versions of the source were not passed on yet; None if that is not known."""

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import quacklake
+from quacklake.catalog import own_tables
+from quacklake.maintenance.holders import new_holder
+from quacklake.maintenance.scheduler import claim
+from quacklake.pipelines.pipeline import PipelineLease
 from tests.cli.conftest import Run
 
 pytestmark = pytest.mark.daily(0.5)
@@ -117,6 +123,34 @@ def test_a_started_pipeline_runs_on_until_it_is_stopped(
             os.kill(process, signal.SIGKILL)
         except ProcessLookupError:
             pass
+
+
+def test_a_killed_pipeline_does_not_run(lake: quacklake.Lake, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "orders.yaml").write_text(YAML.replace("2 seconds", "1 hour"))
+    run("pipeline", "apply", "orders.yaml")
+    process = run("pipeline", "start", "orders", "--output", "json").json["process"]
+    try:
+        until(lambda: count(lake) == 2)
+        (alive,) = run("pipeline", "status", "orders", "--output", "json").json
+        assert alive["running"] is True and alive["heartbeat"] < alive["lease_until"]
+    finally:
+        os.kill(process, signal.SIGKILL)
+    until(lambda: not run("pipeline", "status", "orders", "--output", "json").json[0]["running"])
+    (killed,) = run("pipeline", "status", "orders", "--output", "json").json
+    assert killed["lease_until"] is not None  # another machine could not know
+    assert run("pipeline", "stop", "orders", "--output", "json").json["stopped"] is True
+
+
+def test_a_holder_of_another_machine_may_run(lake: quacklake.Lake, run: Run) -> None:
+    run("pipeline", "apply", "orders.yaml")
+    catalog = lake.handle.context.catalog
+    for holder in (str(uuid.uuid4()), str(uuid.UUID(new_holder(), version=4)), new_holder()):
+        claim(catalog, PipelineLease("orders"), dt.timedelta(seconds=30), holder)
+        assert run("pipeline", "status", "--output", "json").json[0]["running"] is True
+        with catalog.commit() as writer:
+            own_tables.end_lease(writer, int(PipelineLease("orders")), holder)
+    (status,) = run("pipeline", "status", "--output", "json").json
+    assert (status["running"], status["heartbeat"], status["lease_until"]) == (False, None, None)
 
 
 def test_a_signal_ends_a_run_after_its_batch(lake: quacklake.Lake, run: Run) -> None:

@@ -150,7 +150,7 @@ def status(context: Context, name: OneOrAll = None) -> None:
         definitions = _definitions(lake)
         names = [each.name for each in definitions.list("pipeline")] if name is None else [name]
         rows = [_status(definitions.pipeline(each)) for each in names]
-    columns = ("pipeline", "running", "checkpoint", "finished", "time", "behind")
+    columns = ("pipeline", "running", "heartbeat", "lease_until", "checkpoint", "finished", "time", "behind")
     table = pa.table({column: [row[column] for row in rows] for column in columns})
     context.output.rows(table)
 
@@ -267,10 +267,12 @@ def _find(lake: Lake, name: str) -> Pipeline:
 
 
 def _status(pipeline: Pipeline) -> dict[str, Any]:
-    last = pipeline.status()[-1:]
+    last, hold = pipeline.status()[-1:], pipeline.hold()
     return {
         "pipeline": pipeline.name,
-        "running": pipeline.is_running_somewhere(),
+        "running": hold is not None and not hold.ended,
+        "heartbeat": None if hold is None else hold.heartbeat,
+        "lease_until": None if hold is None else hold.until,
         "checkpoint": last[0]["checkpoint_id"] if last else None,
         "finished": last[0]["state"] == "finished" if last else None,
         "time": last[0]["created"] if last else None,
