@@ -8,11 +8,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import quacklake
 from quacklake.errors import InputError
-from quacklake.pipelines.ekko import TABLE, DuckLakeWriter, NodeConfig, create_table, transaction_row
+from quacklake.pipelines.ekko import (
+    ROWS,
+    TABLE,
+    DuckLakeWriter,
+    NewDuckLakeWriter,
+    NodeConfig,
+    create_table,
+    merge_newest,
+    transaction_row,
+)
+from quacklake.pipelines.settings import WriterSettings
 from quacklake.pipelines.simulator import Simulation
 
 NODE = NodeConfig("Avalanche", "Mainnet", "EVM")
@@ -107,3 +118,45 @@ def test_a_block_gives_its_hash_number_and_time(lake: quacklake.Lake) -> None:
 def test_the_same_seed_makes_the_same_blocks() -> None:
     assert list(Simulation(seed=1, reorgs=0.5).messages(5)) == list(Simulation(seed=1, reorgs=0.5).messages(5))
     assert list(Simulation(seed=1).messages(5)) != list(Simulation(seed=2).messages(5))
+
+
+def test_a_writer_is_opened_by_its_settings_or_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    variables = {
+        "DUCKLAKE_CATALOG_TYPE": "sqlite",
+        "DUCKLAKE_CATALOG_PATH": str(tmp_path / "lake.db"),
+        "DUCKLAKE_DATA_PATH": str(tmp_path / "data"),
+    }
+    quacklake.connect(f"sqlite:///{tmp_path}/lake.db", tmp_path / "data", create=True).close()
+    with DuckLakeWriter(WriterSettings.resolve(variables)) as writer:
+        writer.write_transaction(ONE, NODE)
+    for number, config in enumerate((WriterSettings.resolve(variables), variables)):
+        go = NewDuckLakeWriter(config, object())
+        go.WriteTransaction("ctx", ONE | {"hash": f"0x{number}"}, NODE)
+        assert go.FlushAll("ctx") == 1
+        go.Close()
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with DuckLakeWriter() as writer:
+        writer.WriteTransaction(ONE | {"hash": "0x9"}, NODE)
+        assert writer.FlushAll() == 1
+    with quacklake.connect(f"sqlite:///{tmp_path}/lake.db") as lake:
+        assert lake.table(TABLE).count() == 4
+        with pytest.raises(InputError, match="twice"):
+            DuckLakeWriter(WriterSettings(), settings=WriterSettings())
+    with pytest.raises(TypeError):
+        writer.WriteTransaction("ctx", ONE, NODE, "more")
+
+
+def test_a_writer_goes_on_when_the_hash_is_renamed(lake: quacklake.Lake) -> None:
+    with DuckLakeWriter(lake, batch_size=1000) as writer:
+        writer.write_transaction(ONE, NODE)
+        writer.flush()
+        writer.write_transaction(ONE | {"value": "2"}, NODE)
+        lake.sql(f"ALTER TABLE {TABLE} RENAME tx_hash TO transaction_hash")
+        lake.sql(f"ALTER TABLE {TABLE} ADD COLUMN transaction_type VARCHAR DEFAULT 'transfer'")
+        writer.write_transaction(ONE | {"hash": "0x2"}, NODE)
+    found = lake.sql(f'SELECT transaction_hash, "value" FROM {TABLE} ORDER BY 2 DESC').fetchall()
+    assert found == [(ONE["hash"], "2"), ("0x2", str(transaction_row(ONE, NODE)["value"]))]
+    rows = pa.Table.from_pylist([transaction_row(ONE | {"hash": "0x3"}, NODE)], ROWS)
+    assert merge_newest(lake.table(TABLE), rows).rows_inserted == 1
+    assert merge_newest(lake.table(TABLE), rows).rows_inserted == 0

@@ -191,3 +191,22 @@ def test_a_filter_never_becomes_text_of_the_query() -> None:
         1, 0
     )
     assert odd not in text and odd.lower() not in text and len(values) == 5
+
+
+def test_the_service_answers_before_and_after_the_hash_is_renamed(tmp_path: Path) -> None:
+    with quacklake.connect(f"sqlite:///{tmp_path}/lake.db", tmp_path / "data", create=True) as lake:
+        write(lake, range(1, 4))
+        before = lake.current_snapshot()
+        lake.sql("ALTER TABLE blockchain.transactions RENAME tx_hash TO transaction_hash")
+        write(lake, range(3, 6))
+        own = DuckLakeService(lake)
+        newest = [row["hash"] for row in asyncio.run(own.get_transactions())]
+        assert newest == ["0x0005", "0x0004", "0x0003", "0x0002", "0x0001"]
+        assert len(asyncio.run(own.get_transactions(snapshot_id=before))) == 3
+        with served(quacklake.connect(lake.url)) as found:
+            for words, count in (({}, 5), ({"search": "0x0004"}, 1), ({"version": before}, 3)):
+                page = found.reader.get("/api/transactions/", params=words).json()
+                assert (page["total"], len(page["transactions"])) == (count, count)
+            assert found.reader.get("/api/transactions/0x0005").json()["hash"] == "0x0005"
+            exported = found.reader.get("/api/transactions/export", headers={"Accept": "application/json"}).json()
+            assert [row["tx_hash"] for row in exported["rows"]] == newest

@@ -26,7 +26,8 @@ from quacklake.pipelines.committing import commit
 from quacklake.pipelines.settings import WriterSettings
 
 SCHEMA, TABLE = "blockchain", "blockchain.transactions"
-KEY = "tx_hash"
+KEY, RENAMED_KEY = "tx_hash", "transaction_hash"
+"""The column with the hash of a transaction, and its name after the documented renaming."""
 DEFINITION = f"""CREATE TABLE IF NOT EXISTS {TABLE} (
     network VARCHAR NOT NULL,
     subnet VARCHAR NOT NULL,
@@ -109,19 +110,31 @@ def create_table(lake: Lake) -> None:
         commit(lake, f"create {TABLE}", work)
 
 
-def content(rows: str) -> str:
+def key_of(columns: Sequence[str]) -> str:
+    """Return the column of a table that has the hash of a transaction."""
+    return RENAMED_KEY if RENAMED_KEY in columns and KEY not in columns else KEY
+
+
+def with_key(rows: pa.Table, key: str) -> pa.Table:
+    """Return rows with another name for the column that has the hash."""
+    found = key_of(rows.column_names)
+    return rows if key == found else rows.rename_columns({found: key})
+
+
+def content(rows: str, key: str = KEY) -> str:
     """Return an SQL expression for the checksum of a row: of all it says but the time at which it was ingested."""
-    columns = (_CONTENT.get(name, "{}").format(f"{rows}.{quote(name)}") for name in ROWS.names if name != "ingested_at")
+    names = (key if name == KEY else name for name in ROWS.names if name != "ingested_at")
+    columns = (_CONTENT.get(name, "{}").format(f"{rows}.{quote(name)}") for name in names)
     return f"md5(CAST(json_array({', '.join(columns)}) AS VARCHAR))"
 
 
-def age(rows: str) -> str:
+def age(rows: str, key: str = KEY) -> str:
     """Return an SQL expression that orders the rows of one transaction from the oldest to the newest.
 
     The newest is the one ingested last. Its block and its checksum decide between two of the same time, so that rows
     end as the same in whatever order they arrive.
     """
-    return f"row(coalesce(epoch_us({rows}.ingested_at), 0), {rows}.block_number, {content(rows)})"
+    return f"row(coalesce(epoch_us({rows}.ingested_at), 0), {rows}.block_number, {content(rows, key)})"
 
 
 def newest(rows: pa.Table) -> pa.Table:
@@ -142,7 +155,9 @@ def merge_newest(table: Table, rows: pa.Table) -> MergeResult:
 
     Rows may come again and in any order: the table ends with the newest of each transaction.
     """
-    merge = table.merge_builder(newest(rows), KEY).when_matched_update_all(f"{age('source')} > {age('target')}")
+    key = key_of(table.columns)
+    merge = table.merge_builder(with_key(newest(rows), key), key)
+    merge = merge.when_matched_update_all(f"{age('source', key)} > {age('target', key)}")
     return merge.when_not_matched_insert_all().execute()
 
 
@@ -183,37 +198,65 @@ def transaction_row(
     }
 
 
+class _TransactionBuffer(BufferedWriter):
+    """A buffer whose rows go by the name that the column with the hash has when they are committed."""
+
+    def _commit(self, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        key = key_of(self._lake.table(table).columns)
+        self._keys = {TABLE: [key]}
+        super()._commit(table, [{key if name == KEY else name: row[name] for name in row} for row in rows])
+
+
 class DuckLakeWriter:
     """Writes transactions in batches; one that comes again, by its hash, replaces the first.
 
-    ``batch_size`` rows or ``flush_interval`` make a commit; what is not given is as ``settings`` say. See
-    :class:`BufferedWriter` for what a crash can lose.
+    ``lake`` is an open lake, or settings that name one (``WriterSettings``, or a mapping like the environment, from
+    which they are taken by default); such a lake is closed with the writer. ``batch_size`` rows or ``flush_interval``
+    make a commit; what is not given is as ``settings`` say. See :class:`BufferedWriter` for what a crash can lose.
     """
 
     def __init__(
         self,
-        lake: Lake,
+        lake: Lake | WriterSettings | Mapping[str, str] | None = None,
         *,
         settings: WriterSettings | None = None,
         batch_size: int | None = None,
         flush_interval: timedelta | str | None = None,
     ) -> None:
+        self._own: Lake | None = None
+        if not isinstance(lake, Lake):
+            if lake is not None and settings is not None:
+                raise InputError("settings were given twice", hint="pass a lake and settings, or settings alone")
+            given = settings if lake is None else lake
+            settings = given if isinstance(given, WriterSettings) else WriterSettings.resolve(given)
+            lake = self._own = settings.connect()
         chosen = settings or WriterSettings()
-        create_table(lake)
-        self._writer = self._open(
-            lake,
-            chosen.batch_size if batch_size is None else batch_size,
-            chosen.flush_interval if flush_interval is None else flush_interval,
-        )
+        try:
+            create_table(lake)
+            self._writer = self._open(
+                lake,
+                chosen.batch_size if batch_size is None else batch_size,
+                chosen.flush_interval if flush_interval is None else flush_interval,
+            )
+        except BaseException:
+            self._close_own()
+            raise
 
     def _open(self, lake: Lake, batch_size: int, flush_interval: timedelta | str) -> BufferedWriter:
-        return BufferedWriter(lake, batch_rows=batch_size, flush_interval=flush_interval, keys={TABLE: [KEY]})
+        return _TransactionBuffer(lake, batch_rows=batch_size, flush_interval=flush_interval, keys={TABLE: [KEY]})
+
+    def _close_own(self) -> None:
+        if self._own is not None:
+            self._own.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: Any) -> None:
-        self._writer.__exit__(*error)
+        try:
+            self._writer.__exit__(*error)
+        finally:
+            self._close_own()
 
     def write_transaction(
         self,
@@ -263,12 +306,41 @@ class DuckLakeWriter:
 
     def close(self) -> None:
         """Commit what is kept, and end."""
-        self._writer.close()
+        try:
+            self._writer.close()
+        finally:
+            self._close_own()
+
+    def write_in_context(self, *arguments: Any, **options: Any) -> None:
+        """Do as :meth:`write_transaction`; a first argument more, the context of Go, is left out."""
+        self.write_transaction(*(arguments[1:] if len(arguments) == 3 else arguments), **options)
+
+    def flush_in_context(self, context: object = None) -> int:
+        """Do as :meth:`flush`, with the context of Go, which is not used."""
+        return self.flush()
+
+    def close_in_context(self, context: object = None) -> None:
+        """Do as :meth:`close`, with the context of Go, which is not used."""
+        self.close()
 
     # The names of the writer that this one takes the place of.
-    WriteTransaction = write_transaction
-    FlushAll = flush
-    Close = close
+    WriteTransaction = write_in_context
+    FlushAll = flush_in_context
+    Close = close_in_context
+
+
+def open_writer(
+    config: Lake | WriterSettings | Mapping[str, str] | None = None, connection: object = None
+) -> DuckLakeWriter:
+    """Return a writer for a configuration, as the Go pipeline opens one.
+
+    The connection to NATS is not used: ``quacklake.pipelines.nats_writer.run_writer`` reads what comes from there.
+    """
+    return DuckLakeWriter(config)
+
+
+NewDuckLakeWriter = open_writer
+"""The name that it has in Go."""
 
 
 def _given(values: Mapping[str, Any], name: str) -> Any:

@@ -25,8 +25,11 @@ _TYPES = {
     "transfer": "(to_address IS NOT NULL AND octet_length(coalesce(input_data, ''::BLOB)) = 0)",
 }
 _STATES = {"confirmed": "success", "success": "success", "failed": "NOT success", "pending": "false"}
+KEY, RENAMED_KEY = "tx_hash", "transaction_hash"
+"""The column with the hash of a transaction, and its name after the documented renaming."""
+COLUMNS = f"DESCRIBE {TABLE}"
 _COLUMNS = """
-    tx_hash, from_address, to_address, value, gas_limit, gas_price, nonce,
+    {key} AS tx_hash, from_address, to_address, value, gas_limit, gas_price, nonce,
     lower(hex(coalesce(input_data, ''::BLOB))) AS input, block_number, block_hash, tx_index, block_time,
     network, subnet, success
 """
@@ -58,8 +61,8 @@ class TransactionFilter:
             if value not in known:
                 raise InputError(f"{name} cannot be {value!r:.60}", hint=f"one of: {', '.join(known)}")
 
-    def condition(self) -> tuple[str, list[Any]]:
-        """Return the condition of the query, and the values of its parameters."""
+    def condition(self, key: str = KEY) -> tuple[str, list[Any]]:
+        """Return the condition of the query, and the values of its parameters. ``key`` is the column of the hash."""
         parts: list[str] = []
         values: list[Any] = []
 
@@ -77,10 +80,10 @@ class TransactionFilter:
                 [address.lower() for address in self.wallet_addresses],
             )
         if self.hash is not None:
-            add("lower(tx_hash) = ?", self.hash.lower())
+            add(f"lower({key}) = ?", self.hash.lower())
         if self.search:
             add(
-                "(contains(lower(tx_hash), ?) OR contains(lower(from_address), ?) OR contains(lower(to_address), ?))",
+                f"(contains(lower({key}), ?) OR contains(lower(from_address), ?) OR contains(lower(to_address), ?))",
                 self.search.lower(),
             )
         if self.from_date is not None:
@@ -93,21 +96,26 @@ class TransactionFilter:
             parts.append(_STATES[self.status])
         return " AND ".join(parts) or "true", values
 
-    def page(self, limit: int, offset: int) -> tuple[str, list[Any]]:
+    def page(self, limit: int, offset: int, key: str = KEY) -> tuple[str, list[Any]]:
         """Return the query of a page, and the values of its parameters."""
-        text, values = self.all()
+        text, values = self.all(key)
         return f"{text} LIMIT {limit:d} OFFSET {offset:d}", values
 
-    def all(self) -> tuple[str, list[Any]]:
+    def all(self, key: str = KEY) -> tuple[str, list[Any]]:
         """Return the query of all of them, in order, and the values of its parameters."""
-        where, values = self.condition()
-        order = f"{_SORTS[self.sort_by]} {self.sort_order.upper()} NULLS LAST, tx_hash"
-        return f"SELECT {_COLUMNS} FROM {TABLE} WHERE {where} ORDER BY {order}", values
+        where, values = self.condition(key)
+        order = f"{_SORTS[self.sort_by]} {self.sort_order.upper()} NULLS LAST, {key}"
+        return f"SELECT {_COLUMNS.format(key=key)} FROM {TABLE} WHERE {where} ORDER BY {order}", values
 
-    def total(self) -> tuple[str, list[Any]]:
+    def total(self, key: str = KEY) -> tuple[str, list[Any]]:
         """Return the query that counts them."""
-        where, values = self.condition()
+        where, values = self.condition(key)
         return f"SELECT count(*) AS total FROM {TABLE} WHERE {where}", values
+
+
+def key_of(columns: Sequence[str]) -> str:
+    """Return the column of the table that has the hash of a transaction."""
+    return RENAMED_KEY if RENAMED_KEY in columns and KEY not in columns else KEY
 
 
 def _time(text: str) -> str:
@@ -186,7 +194,8 @@ class DuckLakeService:
 
         def work() -> list[dict[str, Any]]:
             state = self._lake if snapshot_id is None else self._lake.at(version=snapshot_id)
-            return [wire(row) for row in state.sql(*wanted.page(limit, offset)).to_arrow().to_pylist()]
+            page = wanted.page(limit, offset, key_of(state.table(TABLE).columns))
+            return [wire(row) for row in state.sql(*page).to_arrow().to_pylist()]
 
         return await _run(work)
 

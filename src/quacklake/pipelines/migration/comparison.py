@@ -18,7 +18,7 @@ from quacklake.duckdb_versions import connect
 from quacklake.errors import InputError, MemoryLimitError, SchemaMismatchError
 from quacklake.lake.lake import Lake, LakeTransaction
 from quacklake.pipelines.committing import commit
-from quacklake.pipelines.ekko import ROWS, TABLE, age, content
+from quacklake.pipelines.ekko import KEY, ROWS, TABLE, age, content, key_of, with_key
 from quacklake.pipelines.migration import state
 from quacklake.pipelines.migration.backfill import REFUSED
 from quacklake.pipelines.migration.folder import ArrowFolder, CheckedFile, SkippedFile
@@ -194,11 +194,13 @@ def _read_lake(database: duckdb.DuckDBPyConnection, lake: Lake) -> int:
     database.execute(f"CREATE TABLE read ({_COLUMNS})")
     if TABLE in at:
         table = at.table(TABLE)
-        lacking = [name for name in ROWS.names if name not in table.columns]
+        key = key_of(table.columns)
+        names = [key if name == KEY else name for name in ROWS.names]
+        lacking = [name for name in names if name not in table.columns]
         if lacking:
             raise SchemaMismatchError(f"{TABLE} has no column {lacking[0]!r}, which Arrow files have")
-        for batch in table.scan(ROWS.names).to_batches():
-            _insert(database, pa.Table.from_batches([batch]))
+        for batch in table.scan(names).to_batches():
+            _insert(database, with_key(pa.Table.from_batches([batch]), KEY))
     _keep_newest(database, "lake")
     return at.snapshot_id
 

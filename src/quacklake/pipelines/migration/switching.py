@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from quacklake.errors import CatalogError, ConfigError, InputError, NotFoundError, StorageError, nearest
 from quacklake.lake.lake import Lake, LakeTransaction
 from quacklake.pipelines.committing import commit
-from quacklake.pipelines.ekko import ROWS, TABLE, newest
+from quacklake.pipelines.ekko import KEY, ROWS, TABLE, key_of, newest, with_key
 from quacklake.pipelines.migration import state
 from quacklake.pipelines.migration.folder import ArrowFolder
 from quacklake.pipelines.migration.state import MigrationState, Side
@@ -90,7 +90,10 @@ class TransactionReader:
             lake = self._open_lake()
             reason = _against_lake(state.load(lake, self._folder.url))
             if reason is None:
-                rows = lake.table(TABLE).to_arrow(wanted, filters.expression)
+                table = lake.table(TABLE)
+                key = key_of(table.columns)
+                rows = table.to_arrow([key if name == KEY else name for name in wanted], filters.expression)
+                rows = with_key(rows, KEY) if KEY in wanted else rows
                 shape = pa.schema([ROWS.field(name) for name in wanted])
                 return TransactionRows("lake", rows.select(wanted).cast(shape), "the lake has been chosen")
         except _UNREACHABLE as error:

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import Response
 
 from quacklake.errors import NotFoundError
-from quacklake.service.ekko import NETWORKS, STATS, TransactionFilter, wire
+from quacklake.service.ekko import COLUMNS, NETWORKS, STATS, TransactionFilter, key_of, wire
 from quacklake.service.identity import Identity
 from quacklake.service.routes.sql import answer_sql, wanted_format
 from quacklake.service.state import service_of
@@ -41,6 +41,10 @@ async def _asked(
 
     async with service.turn():
         return await service.run(run, identity)
+
+
+def _key(ask: Ask) -> str:
+    return key_of([row["column_name"] for row in ask(COLUMNS, [])])
 
 
 def _words(values: list[str] | None) -> tuple[str, ...]:
@@ -90,8 +94,9 @@ async def transactions(
     """Return a page of transactions, newest first, and how many there are in all."""
 
     def work(ask: Ask) -> dict[str, Any]:
-        page = [wire(row) for row in ask(*wanted.page(limit, offset))]
-        total = ask(*wanted.total())[0]["total"]
+        key = _key(ask)
+        page = [wire(row) for row in ask(*wanted.page(limit, offset, key))]
+        total = ask(*wanted.total(key))[0]["total"]
         return {
             "transactions": page,
             "total": total,
@@ -113,7 +118,8 @@ async def export(request: Request, wanted: Wanted, version: Version = None, time
     service = service_of(request)
     identity = await service.enter(request)
     at = await service.run(resolved_version, identity.lake, version, timestamp)
-    return await answer_sql(service, request, identity, *wanted.all(), wanted_format(request), at)
+    key = await _asked(request, _key, at)
+    return await answer_sql(service, request, identity, *wanted.all(key), wanted_format(request), at)
 
 
 @router.get("/transactions/networks", summary="List networks", operation_id="ekko_networks")
@@ -141,7 +147,7 @@ async def transaction(request: Request, hash: Annotated[str, Path(max_length=200
     """Return the transaction with a hash."""
 
     def work(ask: Ask) -> dict[str, Any]:
-        rows = ask(*TransactionFilter(hash=hash).page(1, 0))
+        rows = ask(*TransactionFilter(hash=hash).page(1, 0, _key(ask)))
         if not rows:
             raise NotFoundError("there is no transaction with this hash")
         return wire(rows[0])
