@@ -6,6 +6,7 @@ import asyncio
 import datetime as dt
 import json
 import os
+import re
 import secrets
 import shutil
 import sqlite3
@@ -208,7 +209,33 @@ def test_the_example_script_runs_from_packages(tmp_path: Path) -> None:
         env={**os.environ, "PYTHON": sys.executable, "TMPDIR": str(tmp_path)},
     )
     assert found.returncode == 0, found.stderr
-    assert found.stdout.strip()
+    assert "NATS" not in found.stdout and "200 rows, 21 columns" in found.stdout
+
+
+@pytest.mark.daily(0.2)
+def test_the_example_script_uses_the_infrastructure_that_it_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in os.environ if name.startswith(("DUCKLAKE_", "MINIO_", "NATS_", "AWS_"))]:
+        monkeypatch.delenv(name)
+    environment = {**os.environ, "PYTHON": sys.executable, "TMPDIR": str(tmp_path)}
+
+    def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command, capture_output=True, text=True, check=False, env=environment, cwd=REPOSITORY, timeout=120
+        )
+
+    services = (sys.executable, "-m", "services")
+    try:
+        found = run(REPOSITORY / "scripts" / "run-ducklake-example.sh")
+        assert found.returncode == 0, found.stderr
+        assert "NATS: 200 messages" in found.stdout and "200 rows, 21 columns" in found.stdout
+        assert re.search(r"files: [1-9]\d* in s3://ducklake-data/example-", found.stdout)
+        assert "NATS: 200 messages" in run(REPOSITORY / "scripts" / "run-ducklake-example.sh", "example").stdout
+    finally:
+        for name in ("s3", "nats"):
+            run(*services, "stop", name)
+    assert run(*services, "environment").returncode == 1
 
 
 def test_the_extension_of_duckdb_loads() -> None:
