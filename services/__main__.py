@@ -1,7 +1,7 @@
 """``python -m services start|stop|status [name]``: the servers in the background.
 
-``install`` builds that of S3, ``install jars`` gets what those in Java are made of. ``environment`` prints the variables
-that lead to the running ones, as a shell reads them.
+``install`` builds that of S3, ``install jars`` gets what those in Java are made of. ``environment`` prints the
+variables that lead to the running ones, as a shell reads them.
 """
 
 from __future__ import annotations
