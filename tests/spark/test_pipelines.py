@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import secrets
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -81,6 +82,23 @@ def test_faults_neither_lose_nor_double_a_row_in_any_sink(lake: quacklake.Lake, 
         Pipeline(lake, given).run(until_caught_up=True)
     for kind in KINDS:
         assert rows(kind, tmp_path, lake) == doubled(0, end), kind
+
+
+def test_the_batches_of_a_stream_register_the_format_once(lake: quacklake.Lake, tmp_path: Path) -> None:
+    """Each registration is a warning of Spark, a thread and a folder."""
+
+    def registered() -> int:
+        return sum(thread.name == "quacklake-format" for thread in threading.enumerate())
+
+    for first in range(0, 60, 20):
+        add(lake, first, first + 20)
+    before = registered()
+    source = {"type": "lake", "table": "orders", "max_files": 1}
+    report = Pipeline(lake, definition(tmp_path, source=source, sinks=[sink("lake", tmp_path)])).run(
+        until_caught_up=True
+    )
+    assert report.batches >= 3
+    assert registered() - before <= 2  # of the session, and of that of the query
 
 
 def test_windows_close_when_the_watermark_has_passed_them(lake: quacklake.Lake, tmp_path: Path) -> None:

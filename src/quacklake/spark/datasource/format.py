@@ -38,7 +38,7 @@ from quacklake.spark.streams.source import StreamSource
 
 _LONGEST = 90  # the longest path of a socket, less a few characters
 
-_formats: dict[SparkSession, SparkFormat] = {}
+_formats: dict[str, SparkFormat] = {}  # by the id of the session: each batch of a stream has another Python object
 
 
 class SparkFormat:
@@ -59,9 +59,10 @@ class SparkFormat:
     @classmethod
     def of(cls, session: SparkSession) -> SparkFormat:
         """Return the lake. Raises ``UnsupportedFeatureError`` without a URL, or for a database of one process."""
-        if session not in _formats:
-            _formats[session] = cls(session)
-        return _formats[session]
+        key = str(session._jsparkSession.sessionUUID())
+        if key not in _formats:
+            _formats[key] = cls(session)
+        return _formats[key]
 
     def _accept(self) -> None:
         while True:
