@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import random
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -509,3 +511,47 @@ def test_listing_all_files_is_left_until_it_pays_and_counts_are_bounded() -> Non
     for number in range(1_000):
         assert not plans._pays(number, 1_000_000)
     assert len(plans._missed) == remembered._MOST_COUNTED
+
+
+_MEASURE = """
+import gc, sys
+import pyarrow as pa
+import quacklake
+from pathlib import Path
+from quacklake.scan import remembered
+
+remembered.SECONDS = 1e9
+kind, folder = sys.argv[1:]
+lake = quacklake.connect(f"sqlite:///{folder}/{kind}.db", f"{folder}/{kind}/", create=True)
+table = lake.create_table("t", pa.table({"id": range(20), "v": [str(number) for number in range(20)]}))
+plans = lake.handle.context.plans
+
+
+def memory():
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+def plan(first, end):
+    for number in range(first, end):
+        listed = ", ".join(map(str, range(number, number + 150)))
+        table.scan(where=f"id = {number}" if kind == "one" else f"id IN ({listed})").plan()
+
+
+plan(0, 300)
+bytes, before, known = plans._bytes, memory(), len(plans._known)
+plan(300, 1500)
+print(len(plans._known) - known, plans._bytes - bytes, memory() - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the memory of a process is read from /proc")
+@pytest.mark.parametrize("kind", ["one", "many"])
+def test_a_plan_counts_as_what_it_takes(kind: str, tmp_path: Path) -> None:
+    """Most of a small plan is objects of Arrow, outside of Python's memory: so the whole process is measured."""
+    command = [sys.executable, "-c", _MEASURE, kind, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    plans, counted, taken = map(int, done.stdout.split())
+    assert plans == 1200
+    assert 0.5 * taken < counted < 2.5 * taken

@@ -13,11 +13,13 @@ of them needs only the plan of the windows of ids that these are in.
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import fields, is_dataclass
 from typing import Protocol, TypeVar
 
 from quacklake import forks, telemetry
@@ -49,8 +51,10 @@ FILES_OF_A_PLAN = 250
 """The files that take as long to list as a plan that finds few of them."""
 _MOST_COUNTED = 256
 """The states of tables whose new filters are counted."""
-_LEAST = 4_096
-"""The bytes that every plan counts for: what it holds beside its tables."""
+_LEAST = 3_072
+"""The bytes of a plan's own objects in Python, and of its place here."""
+_CHUNK = 700
+"""The bytes of Arrow's objects for a column of a table, in each of its chunks, beside its values."""
 
 
 class Plans:
@@ -153,7 +157,7 @@ class Plans:
         return plan
 
     def _add(self, key: Hashable, table: TableInfo, plan: P, made: float | None = None) -> P:
-        size = _size(plan)
+        size = _size(plan) + _size_of(key)
         with self._lock:
             self._drop(key)
             if size <= self._most // 2:  # one plan must not push out all the others
@@ -173,7 +177,17 @@ def _size(plan: ScanPlan | FeedPlan) -> int:
         tables = [plan.files, plan.deletes, plan.inlined]
     else:
         tables = [plan.rows.files, plan.delete_files, plan.positions, plan.inserted, plan.deleted]
-    return _LEAST + int(sum(table.nbytes for table in tables if table is not None))
+    chunks = sum(column.num_chunks for table in tables if table is not None for column in table.columns)
+    return _LEAST + int(_CHUNK * chunks + sum(table.nbytes for table in tables if table is not None))
+
+
+def _size_of(value: object) -> int:
+    """Return the bytes of a key: tuples, and objects of predicates and snapshots."""
+    if is_dataclass(value):
+        return sys.getsizeof(value) + sum(_size_of(getattr(value, each.name)) for each in fields(value))
+    if isinstance(value, tuple | list | frozenset):
+        return sys.getsizeof(value) + sum(map(_size_of, value))
+    return sys.getsizeof(value)
 
 
 _shared: weakref.WeakValueDictionary[Hashable, Plans] = weakref.WeakValueDictionary()
