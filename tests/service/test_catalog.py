@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -211,3 +212,33 @@ def test_an_answer_that_the_client_has_is_not_sent_again(tmp_path: Path, path: s
                                   "/tables/t/changes?since=0", "/snapshots", "/snapshots/1", "/sql"])  # fmt: skip
 def test_nothing_is_told_without_a_token(service: Served, path: str) -> None:
     is_problem(service.anonymous.get(f"/api/v1{path}"), 401, "unauthenticated")
+
+
+@pytest.mark.parametrize(
+    ("path", "hint"),
+    [
+        ("/api/v1/tables/t?versoin=1", 'did you mean "version"?'),
+        ("/api/v1/tables/t/rows?colums=id", 'did you mean "columns"?'),
+        ("/api/v1/pond/series?path=/a&widht=3", 'did you mean "width"?'),
+        ("/api/v1/snapshots?qqq=1", "this route takes: before, lake, limit"),
+        ("/api/transactions/?netwroks=x", 'did you mean "networks"?'),
+        ("/api/v1/lake?Lake=lake", 'did you mean "lake"?'),
+    ],
+)
+def test_a_parameter_that_a_route_does_not_have_is_refused(service: Served, path: str, hint: str) -> None:
+    answer = service.reader.get(path)
+    assert answer.status_code == 400, answer.text
+    assert answer.json()["detail"].startswith('there is no parameter "') and answer.json()["hint"] == hint
+
+
+def test_every_route_of_the_api_refuses_unknown_parameters(service: Served) -> None:
+    paths = service.reader.get("/api/v1/openapi.json").json()["paths"]
+    asked = 0
+    for path, operations in paths.items():
+        if path.startswith("/health") or path == "/metrics":
+            continue
+        for method in operations:
+            answer = service.admin.request(method, re.sub(r"\{\w+\}", "1", path), params={"no_such_parameter": 1})
+            assert answer.status_code in (400, 422), (method, path, answer.status_code)
+            asked += 1
+    assert asked > 70
