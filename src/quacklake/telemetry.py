@@ -24,6 +24,8 @@ from quacklake.config import redact
 from quacklake.errors import ConfigError
 
 LOGGER_NAME = "quacklake"
+_OTHERS = ("uvicorn",)
+"""Loggers of libraries whose messages are those of a program, too."""
 OTHER = "~other"
 """The label of all tenants without their own label; no tenant can have this name."""
 ROWS_TAKEN = "input.rows"
@@ -222,14 +224,21 @@ def configure_logging(level: str = "info", format: Literal["text", "json"] | str
         raise ConfigError(f'unknown log format "{format}"', hint=f"use one of: {', '.join(_FORMATTERS)}")
     if number is None:
         raise ConfigError(f'unknown log level "{level}"', hint="use one of: debug, info, warning, error")
-    logger = logging.getLogger(LOGGER_NAME)
-    for handler in [each for each in logger.handlers if isinstance(each, _Handler)]:
-        logger.removeHandler(handler)
-    handler = _Handler()
-    handler.setFormatter(formatter)
-    logger.addHandler(handler)
-    logger.setLevel(number)
-    logger.propagate = False
+    for name in (LOGGER_NAME, *_OTHERS):
+        logger = logging.getLogger(name)
+        for handler in [each for each in logger.handlers if isinstance(each, _Handler)]:
+            logger.removeHandler(handler)
+        handler = _Handler()
+        handler.setFormatter(formatter)
+        logger.addHandler(handler)
+        if name == LOGGER_NAME:
+            logger.setLevel(number)
+            logger.propagate = False
+
+
+def format_json(record: logging.LogRecord) -> str:
+    """Return a record as a line of a JSON log, with secrets masked."""
+    return _FORMATTERS["json"].format(record)
 
 
 class _Handler(logging.StreamHandler):  # type: ignore[type-arg]  # not generic at run time in 3.11

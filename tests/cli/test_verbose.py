@@ -57,3 +57,32 @@ def test_python_sees_the_steps_through_logging(tmp_path: Path, caplog: pytest.Lo
     told = [(record.name, record.getMessage()) for record in caplog.records]
     assert [name for name, _ in told][:1] == ["quacklake.commit"]
     assert any(name == "quacklake.sql" and message.endswith("SELECT x FROM t") for name, message in told)
+
+
+@pytest.mark.parametrize("where", ["option", "variable"])
+def test_errors_are_lines_of_a_json_log(run: Run, lake: Path, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["--log-format", "json"] if where == "option" else []
+    if where == "variable":
+        monkeypatch.setenv("QUACKLAKE_LOG_FORMAT", "json")
+    monkeypatch.setenv(f"QUACKLAKE_POOLSIZE_{where.upper()}", "3")
+    for command, code in (
+        (("sql", "SELEC 1"), "input.sql"),
+        (("show", "peple"), "not_found"),
+        (("show", "--nonsense"), "usage"),
+    ):
+        lines = _lines(run(*command, *words).err)
+        assert (lines[-1]["level"], lines[-1]["logger"], lines[-1]["code"]) == ("error", "quacklake.cli", code)
+        assert lines[-1]["time"] and lines[-1]["message"]
+        if code == "input.sql":  # a warning comes once in a process
+            assert (lines[0]["level"], lines[0]["code"]) == ("warning", "warning")
+    assert _lines(run("show", "peple", *words).err)[-1]["hint"] == 'did you mean "main.people"?'
+    (traced,) = (
+        line for line in _lines(run("show", "peple", "--debug", *words).err) if line.get("code") == "not_found"
+    )
+    assert "Traceback" in traced["exception"]
+
+
+def test_a_wrong_setting_is_a_line_of_the_log_that_was_asked_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QUACKLAKE_POOL_SIZE", "many")
+    (line,) = _lines(run("tables", "--log-format", "json").err)
+    assert line["level"] == "error" and "QUACKLAKE_POOL_SIZE" in line["message"]

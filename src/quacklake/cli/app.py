@@ -12,8 +12,8 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
+from dataclasses import replace
 from functools import cache
-from itertools import pairwise
 from types import FrameType
 from typing import Annotated, Any, Literal, NoReturn, get_args, get_origin
 
@@ -24,7 +24,7 @@ import quacklake
 from quacklake import telemetry
 from quacklake.cli.commands import Entry
 from quacklake.cli.context import Options
-from quacklake.cli.failures import report, report_usage, warn_of_variables
+from quacklake.cli.failures import Form, report, report_usage, warn_of_variables
 from quacklake.cli.options import F, option, parameters_of
 from quacklake.cli.programs import QUACKLAKE, Program
 from quacklake.cli.progress import waiting
@@ -68,8 +68,7 @@ def main(argv: Sequence[str] | None = None, program: Program = QUACKLAKE) -> int
     try:
         code = command_line(program).main(words, prog_name=program.name, standalone_mode=False, obj=words)
     except typer.TyperException as error:
-        asked = any(pair in (("--output", "json"), ("-o", "json")) for pair in pairwise(words))
-        report_usage(error, json_wanted=asked or "--output=json" in words)
+        report_usage(error, Form.of_words(words))
         return error.exit_code
     except typer.Abort:
         return _interrupted()
@@ -97,11 +96,13 @@ def command_line(program: Program = QUACKLAKE) -> Any:
 def _run(program: Program, function: Callable[..., int | None], ctx: typer.Context, values: Mapping[str, Any]) -> int:
     """Run a command, and report its errors. The caller reports wrong usage."""
     options = Options.of(ctx)
+    form = Form(options.output == "json", Form.of_words(options.words).is_log)
     with _CtrlC() as ctrl_c:
         try:
             context = program.context(options)
             if function.__name__ != "doctor":  # doctor reports them itself
-                warn_of_variables(json_wanted=options.output == "json")
+                form = replace(form, is_log=context.config.log_format == "json")
+                warn_of_variables(form)
                 telemetry.configure_logging(context.config.log_level, context.config.log_format)
             with nullcontext() if function.__name__ in _OWN_SCREEN else waiting(f"{ctx.info_name}: working"):
                 code = function(context, **values)
@@ -117,7 +118,7 @@ def _run(program: Program, function: Callable[..., int | None], ctx: typer.Conte
         except Exception as error:
             if ctrl_c.pressed or isinstance(error, CancelledError):
                 return _interrupted()
-            report(error, json_wanted=options.output == "json", debug=options.debug)
+            report(error, form, debug=options.debug)
             return FAILED
     return code or 0
 

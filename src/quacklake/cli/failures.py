@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import sys
 import traceback
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from quacklake import telemetry
 from quacklake.config import redact, unknown_variables
 from quacklake.config.resolver import TOLD
 from quacklake.errors import InternalError, QuacklakeError, nearest
@@ -32,9 +37,26 @@ _TYPED = (
 """The wording of hints in Python, and on the command line."""
 
 
-def report(error: Exception, *, json_wanted: bool, debug: bool) -> None:
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The form of errors: text; JSON with the code, message and hint; or a line of a JSON log, which has more."""
+
+    is_json: bool = False
+    is_log: bool = False
+
+    @classmethod
+    def of_words(cls, words: Sequence[str]) -> Form:
+        """Return the form that a command line asks for which could not be parsed."""
+        options = {
+            first.partition("=")[0]: first.partition("=")[2] or second for first, second in pairwise([*words, ""])
+        }
+        is_json = "json" in (options.get("--output"), options.get("-o"))
+        return cls(is_json, options.get("--log-format", os.environ.get("QUACKLAKE_LOG_FORMAT")) == "json")
+
+
+def report(error: Exception, form: Form, *, debug: bool) -> None:
     """Print what went wrong and what to do about it; with ``debug`` also the traceback."""
-    if debug:
+    if debug and not form.is_log:
         sys.stderr.write(redact("".join(traceback.format_exception(error))))
     known = error
     if not isinstance(known, QuacklakeError):
@@ -46,7 +68,7 @@ def report(error: Exception, *, json_wanted: bool, debug: bool) -> None:
     hint = None if known.hint is None else as_typed(known.hint)
     if hint is not None and hint.startswith("did you mean") and "Did you mean" in known.message:
         hint = None  # DuckDB's message says so already
-    _tell(known.code, known.message, hint, json_wanted=json_wanted)
+    _tell(known.code, known.message, hint, form, error if debug else None)
 
 
 def as_typed(hint: str) -> str:
@@ -61,7 +83,7 @@ def as_typed(hint: str) -> str:
     return re.sub(r"\b([a-z_]+)=True\b", lambda match: f"--{match[1].replace('_', '-')}", hint)
 
 
-def report_usage(error: typer.TyperException, *, json_wanted: bool) -> None:
+def report_usage(error: typer.TyperException, form: Form) -> None:
     """Print what is wrong with the arguments of a command, and where its help is."""
     message = error.format_message().rstrip(".")
     if not message:
@@ -76,26 +98,40 @@ def report_usage(error: typer.TyperException, *, json_wanted: bool) -> None:
         meant = f"did you mean {other.replace(chr(39), chr(34)).rstrip('?')}?"
     help_ = f"see `{command} --help`"
     hint = f"{meant} Or {help_}" if meant else help_
-    _tell("usage", message[:1].lower() + message[1:], hint, json_wanted=json_wanted)
+    _tell("usage", message[:1].lower() + message[1:], hint, form)
 
 
-def warn_of_variables(*, json_wanted: bool) -> None:
+def warn_of_variables(form: Form) -> None:
     """Warn about variables that look like settings but are not, which are probably misspelt."""
     for name, meant in unknown_variables(os.environ).items():
         TOLD.add(name)
         message = f"the variable {name} is not a setting and has no effect"
-        if json_wanted:
+        if form.is_log:
+            _log(logging.WARNING, "warning", message, meant)
+        elif form.is_json:
             sys.stderr.write(json.dumps({"code": "warning", "message": message, "hint": meant}) + "\n")
         else:
             sys.stderr.write(f"warning: {message}\n" + (f"  hint: {meant}\n" if meant else ""))
 
 
-def _tell(code: str, message: str, hint: str | None, *, json_wanted: bool) -> None:
+def _log(level: int, code: str, message: str, hint: str | None, error: Exception | None = None) -> None:
+    """Write a line of a JSON log, whatever the level of the log is and before it is set up."""
+    logger = logging.getLogger("quacklake.cli")
+    facts = {"code": code} | ({} if hint is None else {"hint": hint})
+    trace = None if error is None else (type(error), error, error.__traceback__)
+    record = logger.makeRecord(logger.name, level, "", 0, message, (), trace, extra=facts)
+    sys.stderr.write(telemetry.format_json(record) + "\n")
+
+
+def _tell(code: str, message: str, hint: str | None, form: Form, error: Exception | None = None) -> None:
     with suppress(BrokenPipeError):
         sys.stdout.flush()
+    if form.is_log:
+        _log(logging.ERROR, code, message, hint, error)
+        return
     message = redact(message)
     hint = None if hint is None else redact(hint)
-    if json_wanted:
+    if form.is_json:
         sys.stderr.write(json.dumps({"code": code, "message": message, "hint": hint}, ensure_ascii=False) + "\n")
         return
     sys.stderr.write(f"error: {message}\n")

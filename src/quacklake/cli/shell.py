@@ -20,7 +20,7 @@ from prompt_toolkit.lexers import PygmentsLexer
 
 from quacklake.cli.commands.sql import Statements, run_text
 from quacklake.cli.context import Context
-from quacklake.cli.failures import report
+from quacklake.cli.failures import Form, report
 from quacklake.cli.progress import hush, waiting
 from quacklake.config import redact
 from quacklake.errors import CancelledError, InputError, QuacklakeError, SqlError, nearest
@@ -87,7 +87,8 @@ class Shell:
         except Exception as error:
             options = self.context.options
             known = isinstance(error, QuacklakeError)
-            report(error, json_wanted=self.context.output.format == "json", debug=options.debug and not known)
+            form = Form(self.context.output.format == "json", self.context.config.log_format == "json")
+            report(error, form, debug=options.debug and not known)
         if self.timing:
             self.say(f"{time.perf_counter() - begun:.3f} s")
         return True
