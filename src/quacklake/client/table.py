@@ -10,6 +10,8 @@ import pyarrow as pa
 from quacklake.client.transport import segment
 from quacklake.errors import InputError
 from quacklake.format.names import quote
+from quacklake.operations.frames import to_source
+from quacklake.operations.input_paths import is_path
 from quacklake.operations.reference import TableRef
 from quacklake.operations.statements import MergeResult
 from quacklake.sql.result import Result
@@ -70,14 +72,11 @@ class RemoteTable:
 
     def to_pandas(self, columns: Sequence[str] | None = None, where: str | None = None) -> pandas.DataFrame:
         """Return the rows as a pandas frame."""
-        found: pandas.DataFrame = self.to_arrow(columns, where).to_pandas()
-        return found
+        return self._read(columns, where).to_pandas()
 
     def to_polars(self, columns: Sequence[str] | None = None, where: str | None = None) -> polars.DataFrame:
         """Return the rows as a polars frame."""
-        import polars
-
-        return polars.DataFrame(self.to_arrow(columns, where))
+        return self._read(columns, where).to_polars()
 
     def to_pylist(self, columns: Sequence[str] | None = None, where: str | None = None) -> list[dict[str, Any]]:
         """Return the rows as dictionaries; for small results."""
@@ -98,19 +97,20 @@ class RemoteTable:
         found: list[dict[str, Any]] = self._lake.transport.facts(f"{self._path}/history")["history"]
         return found
 
-    def append(self, data: Any) -> int:
+    def append(self, data: Any, *, index: bool = True) -> int:
         """Add rows and return how many; a lost answer leads to a retry that adds nothing twice.
 
-        ``data`` is a pandas or polars frame, Arrow data, or a list of dictionaries.
+        ``data`` is a pandas or polars frame, Arrow data, or a list of dictionaries. ``index`` is that of
+        ``quacklake.Table.append``.
         """
         self._lake.check_writable()
-        return int(self._lake.transport.write(f"{self._path}/rows", _table(data))["rows"])
+        return int(self._lake.transport.write(f"{self._path}/rows", _table(data, index))["rows"])
 
-    def merge(self, data: Any, on: str | Sequence[str] | None = None) -> MergeResult:
+    def merge(self, data: Any, on: str | Sequence[str] | None = None, *, index: bool = True) -> MergeResult:
         """Update the rows whose keys occur in ``data``, and insert its others; ``on`` defaults to the primary key."""
         self._lake.check_writable()
         keys = [on] if isinstance(on, str) else on
-        found = self._lake.transport.write(f"{self._path}/merge", _table(data), {"on": keys})
+        found = self._lake.transport.write(f"{self._path}/merge", _table(data, index), {"on": keys})
         return MergeResult(inserted=found["inserted"], updated=found["updated"])
 
     @property
@@ -128,15 +128,8 @@ def _where(where: str | None) -> str:
     return "" if where is None else f" WHERE ({where})"
 
 
-def _table(data: Any) -> pa.Table:
-    if isinstance(data, pa.Table):
-        return data
-    if isinstance(data, pa.RecordBatch):
-        return pa.Table.from_batches([data])
-    if isinstance(data, list):
-        return pa.Table.from_pylist(data)
-    if hasattr(data, "__arrow_c_stream__"):
-        return pa.table(data)
-    raise InputError(
-        f"rows cannot be sent from {type(data).__name__}", hint="pass a frame, Arrow data or a list of dictionaries"
-    )
+def _table(data: Any, index: bool) -> pa.Table:
+    if is_path(data):
+        raise InputError(f"{str(data)!r} is a path", hint="pass a frame, Arrow data or a list of dictionaries")
+    with to_source(data, index=index).opened().lend() as rows:
+        return rows if isinstance(rows, pa.Table) else rows.read_all()

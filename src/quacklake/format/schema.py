@@ -216,7 +216,10 @@ def from_arrow(schema: pa.Schema, *, first_id: int = 1) -> TableSchema:
 
 
 def _from_field(name: str, field: pa.Field, nullable: bool, ids: Iterator[int]) -> Column:
-    kind, fields = _shape(field)
+    try:
+        kind, fields = _shape(field)
+    except InputError as error:
+        raise InputError(f'the column "{name}": {error.message}', hint=error.hint) from None
     id = next(ids)
     children = [_from_field(child_name, child, True, ids) for child_name, child in fields]
     if kind == "struct":

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from quacklake.errors import ConstraintError
 from quacklake.format.bounds import Comparable, comparable, decoder, encoder, kind_of, shorten
 from quacklake.format.extras import extent, merge_extra, merge_fields
+from quacklake.format.intervals import INTERVAL, nanoseconds
 from quacklake.format.schema import Column, of_last_schema
 from quacklake.format.types import DAY, NANOS, NESTED, StatsKind, from_physical, scalar
 
@@ -374,16 +375,13 @@ def _range(arrow: pa.DataType) -> _Range | None:
     return _DURATIONS.get(arrow.unit) if pa.types.is_duration(arrow) else None
 
 
-_INTERVAL = pa.month_day_nano_interval()
-
-
 def needs_check(arrow: pa.DataType) -> bool:
     """Return True when values of an Arrow type, or inside of it, may be none of a column."""
     if isinstance(arrow, pa.DictionaryType | pa.RunEndEncodedType):
         return needs_check(arrow.value_type)
     if isinstance(arrow, pa.BaseExtensionType):
         return needs_check(arrow.storage_type)
-    if pa.types.is_map(arrow) or arrow == _INTERVAL:
+    if pa.types.is_map(arrow) or arrow == INTERVAL:
         return True
     if pa.types.is_nested(arrow):
         return any(needs_check(arrow.field(index).type) for index in range(arrow.num_fields))
@@ -402,7 +400,7 @@ def check_values(rows: pa.Table | pa.RecordBatch, *, exact: bool = True) -> None
         column = rows.column(place)
         for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
             for leaf in _leaves(chunk, name):
-                if leaf.type != _INTERVAL:
+                if leaf.type != INTERVAL:
                     _check_integers(leaf, name, exact=exact)
                 elif exact:
                     _check_intervals(leaf, name)
@@ -460,12 +458,15 @@ def _check_integers(array: Any, name: str, *, exact: bool) -> None:
 
 
 def _check_intervals(array: Any, name: str) -> None:
-    for value in array.to_pylist():
-        if value is not None and value.nanoseconds % 1_000:
-            raise ConstraintError(
-                f'a value does not fit the column "{name}": the interval of {value.nanoseconds} ns would lose digits',
-                hint="intervals have microseconds",
-            )
+    if array.null_count == len(array):
+        return
+    numbers = nanoseconds(array)
+    rest = numbers.filter(pc.not_equal(numbers, pc.multiply(pc.divide(numbers, 1_000), 1_000)))
+    if len(rest):
+        raise ConstraintError(
+            f'a value does not fit the column "{name}": the interval of {rest[0].as_py()} ns would lose digits',
+            hint="intervals have microseconds",
+        )
 
 
 def _check_keys(array: Any, name: str) -> None:

@@ -237,6 +237,11 @@ _STORES_INTO: Mapping[_Family, tuple[_Family, ...]] = {
     _Family.DATE: (_Family.TIMESTAMP,),
 }
 
+_REFUSED_EXTENSIONS: Mapping[str, str] = {
+    "pandas.period": 'df["…"].dt.to_timestamp() makes times of periods, df["…"].astype(str) text',
+    "pandas.interval": 'df["…"].astype(str) makes text of them',
+}
+"""Types of Arrow whose numbers mean nothing without their type, with what to do instead."""
 _ARROW_EXTENSIONS = {"arrow.uuid": "uuid", "arrow.json": "json", "geoarrow.wkb": "geometry"}
 _ARROW_IDS: Mapping[int, str] = {
     pa.null().id: "int32",  # as DuckDB types a bare NULL
@@ -258,6 +263,9 @@ def from_arrow_type(arrow: pa.DataType) -> str:
     if isinstance(arrow, pa.DictionaryType | pa.RunEndEncodedType):
         return from_arrow_type(arrow.value_type)
     if isinstance(arrow, pa.BaseExtensionType):
+        if arrow.extension_name in _REFUSED_EXTENSIONS:
+            hint = _REFUSED_EXTENSIONS[arrow.extension_name]
+            raise InputError(f"the Arrow type {arrow} has no scalar counterpart in DuckLake", hint=hint)
         return _ARROW_EXTENSIONS.get(arrow.extension_name) or from_arrow_type(arrow.storage_type)
     if pa.types.is_timestamp(arrow):
         if arrow.tz is not None:

@@ -100,21 +100,21 @@ class PrincipalTable(Table):
         """The sort keys of new files; none where columns are hidden."""
         return Table(self.handle, self._ref).sorted_by
 
-    def append(self, data: Any, *, evolve: bool = False, dedup: bool = False) -> int:
+    def append(self, data: Any, *, evolve: bool = False, dedup: bool = False, index: bool = True) -> int:
         """Add rows and return how many; see ``Table.append``. Rows do not come from files here."""
-        return super().append(_rows(data), evolve=evolve, dedup=dedup)
+        return super().append(_rows(data), evolve=evolve, dedup=dedup, index=index)
 
-    def overwrite(self, data: Any, where: Any = None, *, evolve: bool = False) -> int:
+    def overwrite(self, data: Any, where: Any = None, *, evolve: bool = False, index: bool = True) -> int:
         """Replace the visible rows that match a filter; see ``Table.overwrite``."""
-        return super().overwrite(_rows(data), where, evolve=evolve)
+        return super().overwrite(_rows(data), where, evolve=evolve, index=index)
 
-    def merge(self, data: Any, on: Any = None, *, evolve: bool = False) -> Any:
+    def merge(self, data: Any, on: Any = None, *, evolve: bool = False, index: bool = True) -> Any:
         """Update visible rows and insert others; see ``Table.merge``."""
-        return super().merge(_rows(data), on, evolve=evolve)
+        return super().merge(_rows(data), on, evolve=evolve, index=index)
 
-    def merge_builder(self, data: Any, on: Any = None) -> Any:
+    def merge_builder(self, data: Any, on: Any = None, *, index: bool = True) -> Any:
         """Return a builder of a merge; see ``Table.merge_builder``."""
-        return super().merge_builder(_rows(data), on)
+        return super().merge_builder(_rows(data), on, index=index)
 
 
 def _rows(data: Any) -> Any:

@@ -200,7 +200,7 @@ class Table(TableMaintenance, Tagged):
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
-    def append(self, data: Any, *, evolve: bool = False, dedup: bool = False) -> int:
+    def append(self, data: Any, *, evolve: bool = False, dedup: bool = False, index: bool = True) -> int:
         """Add rows and return how many.
 
         ``data`` may be a pandas or polars frame (also lazy), an Arrow table, batch, reader, stream or dataset, a DuckDB
@@ -209,6 +209,8 @@ class Table(TableMaintenance, Tagged):
         into memory whole; Spark executors write the files of a DataFrame.
         ``evolve`` adds missing columns to the table, and widens types where the rows need it, in the same snapshot.
         ``dedup`` skips rows whose primary key is in the table; of several new rows with one key, the first is added.
+        The index of a pandas frame, also in a Parquet file, is a column like others, unless ``index`` is false. One of
+        whole numbers without a name is always left out.
         Raises ``SchemaMismatchError`` or ``ConstraintError`` when the rows do not fit; nothing is changed then.
         """
         if _is_spark(data):
@@ -217,7 +219,7 @@ class Table(TableMaintenance, Tagged):
             from quacklake.spark.lake import write_frame
 
             return write_frame(self.handle, self._ref, data)
-        source = to_source(data, self.handle.context.store)
+        source = to_source(data, self.handle.context.store, index=index)
         if dedup:
             return self._write(
                 lambda tx, table: dml.append_new(
@@ -238,27 +240,32 @@ class Table(TableMaintenance, Tagged):
         allow_missing: bool = False,
         ignore_extra_columns: bool = False,
         hive_partitioning: bool | None = None,
+        index: bool = True,
     ) -> int:
         """Add existing Parquet files to the table in place, without copying; return the number of their rows.
 
         ``paths`` is a path, a pattern such as ``"in/*.parquet"``, or a list of them. Columns are matched by name.
         ``allow_missing`` accepts files that lack a column of the table, ``ignore_extra_columns`` files that have more
         columns. A column may also come from folder names (``year=2024/``) unless ``hive_partitioning`` is false. Files
-        outside the data path must be in the setting ``foreign_paths``; they are never changed or deleted.
+        outside the data path must be in the setting ``foreign_paths``; they are never changed or deleted. The index of
+        a pandas frame in a file is treated as by ``append``.
         """
         patterns = to_patterns(paths)
-        options = AddOptions(allow_missing, ignore_extra_columns, hive_partitioning)
+        options = AddOptions(allow_missing, ignore_extra_columns, hive_partitioning, index)
         return self._write(lambda tx, table: add_files(self.handle.context, tx, table, patterns, options))
 
-    def overwrite(self, data: Any, where: Filter | None = None, *, evolve: bool = False) -> int:
-        """Replace the rows that match a filter (default: all) in one snapshot; return the number of new rows."""
+    def overwrite(self, data: Any, where: Filter | None = None, *, evolve: bool = False, index: bool = True) -> int:
+        """Replace the rows that match a filter (default: all) in one snapshot; return the number of new rows.
+
+        ``index`` is that of ``append``.
+        """
         if _is_spark(data):
             if evolve:
                 raise InputError("a Spark DataFrame cannot overwrite with evolve=", hint="add the columns first")
             from quacklake.spark.lake import write_frame
 
             return write_frame(self.handle, self._ref, data, where, replace=True)
-        source = to_source(data, self.handle.context.store)
+        source = to_source(data, self.handle.context.store, index=index)
         return self._write(
             lambda tx, table: dml.overwrite(self.handle.context, tx, table, source, where, evolve=evolve) or 0,
             source=source,
@@ -275,10 +282,13 @@ class Table(TableMaintenance, Tagged):
         """
         return self._write(lambda tx, table: dml.update(self.handle.context, tx, table, values, where))
 
-    def merge(self, data: Any, on: str | Sequence[str] | None = None, *, evolve: bool = False) -> MergeResult:
+    def merge(
+        self, data: Any, on: str | Sequence[str] | None = None, *, evolve: bool = False, index: bool = True
+    ) -> MergeResult:
         """Update the rows whose keys occur in ``data``, and insert its other rows; updated rows keep their row ids.
 
-        ``on`` defaults to the primary key. Raises ``ConstraintError`` with the key when two rows of ``data`` share it.
+        ``on`` defaults to the primary key; ``index`` is that of ``append``. Raises ``ConstraintError`` with the key
+        when two rows of ``data`` share it.
         """
         given = [on] if isinstance(on, str) else on
         if _is_spark(data):
@@ -286,7 +296,7 @@ class Table(TableMaintenance, Tagged):
 
             keys = self._keys() if given is None else list(given)
             return merge_frame(self.handle, self._ref, data, keys, evolve=evolve)
-        source = to_source(data, self.handle.context.store)
+        source = to_source(data, self.handle.context.store, index=index)
 
         def work(tx: Transaction, table: TableInfo) -> MergeResult:
             keys = _key(tx, table) if given is None else list(given)
@@ -294,17 +304,19 @@ class Table(TableMaintenance, Tagged):
 
         return self._write(work, source=source)
 
-    def merge_builder(self, data: Any, on: str | Sequence[str] | Expression | None = None) -> MergeBuilder:
+    def merge_builder(
+        self, data: Any, on: str | Sequence[str] | Expression | None = None, *, index: bool = True
+    ) -> MergeBuilder:
         """Return a builder of a merge with any clauses: add them, then call ``execute()``.
 
         ``on`` names the key columns (default: the primary key), or is an SQL condition over ``target``, the rows of the
-        table, and ``source``, those of ``data``.
+        table, and ``source``, those of ``data``; ``index`` is that of ``append``.
         """
         if _is_spark(data):
             from quacklake.spark.lake import frame_merge
 
             return frame_merge(self.handle, self._ref, data, self._keys() if on is None else on)
-        return TableMerge(self, to_source(data, self.handle.context.store), on)
+        return TableMerge(self, to_source(data, self.handle.context.store, index=index), on)
 
     def _keys(self) -> list[str]:
         view = self.handle.view()

@@ -175,6 +175,7 @@ class LakeWriter(LakeReader):
         replace: bool = False,
         partition_by: str | Sequence[str] = (),
         sort_by: str | Sequence[str] = (),
+        index: bool = True,
     ) -> Table:
         """Create a table.
 
@@ -184,11 +185,12 @@ class LakeWriter(LakeReader):
         ``merge`` and ``append(dedup=True)`` match rows by ``primary_key``, whose columns reject NULL; other writers and
         a plain ``append`` do not check it. ``replace`` drops an existing table of that name in the same snapshot.
         ``partition_by`` and ``sort_by`` take the keys of ``Table.set_partitioned_by`` and ``Table.set_sorted_by``.
+        ``index`` is that of ``Table.append``.
         """
         if replace and if_not_exists:
             raise InputError("pass replace=True or if_not_exists=True, not both")
         ref = TableRef.parse(name)
-        schema, source = _schema_of(columns, self._context.store)
+        schema, source = _schema_of(columns, self._context.store, index)
         keys = [primary_key] if isinstance(primary_key, str) else list(primary_key or ())
         tag = key_tag(schema, keys) if primary_key is not None else None
         schema = with_required(schema, keys)
@@ -297,10 +299,10 @@ class LakeWriter(LakeReader):
         return undrop(self.handle, name, as_)
 
 
-def _schema_of(columns: Any, store: Store) -> tuple[TableSchema, Input | None]:
+def _schema_of(columns: Any, store: Store, index: bool) -> tuple[TableSchema, Input | None]:
     """Return the schema to create, and the rows given with it, if any."""
     schema = to_schema(columns)
     if schema is not None:
         return schema, None
-    source = to_source(columns, store)
+    source = to_source(columns, store, index=index)
     return from_arrow(source.opened().schema), source

@@ -29,6 +29,7 @@ from quacklake.format.snapshots import Operation
 from quacklake.format.stats import ColumnStats, of_array
 from quacklake.format.types import NESTED, SCALARS, duckdb_type
 from quacklake.operations.context import LakeContext
+from quacklake.operations.pandas_frames import stored_index
 from quacklake.storage import Footer, FooterColumn, Links, read_footers
 from quacklake.storage.parquet import Places, child_fields, leaf_places, placed_stats
 from quacklake.transaction import NewDataFile, Transaction
@@ -41,6 +42,7 @@ class AddOptions:
     allow_missing: bool = False
     ignore_extra_columns: bool = False
     hive_partitioning: bool | None = None
+    index: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,13 +198,14 @@ class Shapes:
             names = tuple(self._matching.folders)
         # field ids are in the metadata of the schema, which Arrow does not compare
         leaves = tuple((column.path, column.lake_type, column.field_id) for column in footer.columns)
-        key = (footer.schema, leaves, names)
+        index = stored_index(footer.schema, index=self._options.index) if self._matching is None else {}
+        key = (footer.schema, leaves, names, tuple(index.items()))
         shape = self._shapes.get(key)
         if shape is None:
-            shape = self._shapes[key] = self._make(url, footer, set(names))
+            shape = self._shapes[key] = self._make(url, footer, set(names), index)
         return shape
 
-    def _make(self, url: str, footer: Footer, folders: set[str]) -> Shape:
+    def _make(self, url: str, footer: Footer, folders: set[str], index: Mapping[str, str | None]) -> Shape:
         leaves = iter(footer.columns)
         nodes = tuple(_node(field, leaves) for field in footer.schema)
         if any(node.name in (NAME_ROW_ID, NAME_SNAPSHOT_ID) for node in nodes):
@@ -211,6 +214,9 @@ class Shapes:
                 " stock clients cannot delete any of them here",
                 hint="append the rows of that table instead",
             )
+        nodes = tuple(
+            replace(node, name=name) for node in nodes if (name := index.get(node.name, node.name)) is not None
+        )
         if self._matching is not None:
             nodes = self._matching.rename(url, nodes)
         mapper = _Mapper(url, self._table, self._options, {} if self._matching is None else self._matching.folders)

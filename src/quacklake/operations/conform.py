@@ -133,6 +133,16 @@ def match_given(given: TableSchema, schema: TableSchema, table: str, *, partial:
     return [Match(column, names.get(fold(column.name))) for column in schema.columns]
 
 
+def check_index(index: Sequence[str], schema: TableSchema, table: str) -> None:
+    """Raise ``SchemaMismatchError`` if a column of an index of pandas has no place in a table."""
+    extra = [name for name in index if schema.get(name) is None]
+    if extra:
+        raise SchemaMismatchError(
+            f"the rows do not fit {table}: the index of the frame is {_list(extra)}, which the table does not have",
+            hint="index=False leaves the index out; evolve=True adds a column for it",
+        )
+
+
 def _hint(given: TableSchema, schema: TableSchema, extra: Sequence[str], missing: Sequence[str]) -> str:
     """Return a hint about the first difference."""
     if extra:

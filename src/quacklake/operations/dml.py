@@ -49,6 +49,7 @@ def append(
     source = data.opened(table.schema)
     if evolve:
         table = evolution.evolve(context, tx, table, source.schema)
+    conform.check_index(source.index, table.schema, table.qualified_name)
     matches = context.match(source.schema, table, partial=evolve)
     small = source.first(context.inline_limit(table))
     if small is not None:
@@ -214,6 +215,8 @@ def run_merge(
     if statement.evolve:
         table = evolution.evolve(context, tx, table, source.schema)
     on = [table.schema.find(name) for name in statement.on] if isinstance(statement.on, tuple) else []
+    if all(clause.takes_all for clause in statement.clauses):
+        conform.check_index(source.index, table.schema, table.qualified_name)
     given = conform.given_schema(source.schema, table.qualified_name)
     lacking = next((key.name for key in on if given.get(key.name) is None), None)
     if lacking is not None:

@@ -15,8 +15,10 @@ import pyarrow.compute as pc
 
 from quacklake import telemetry
 from quacklake.errors import InputError, SchemaMismatchError
+from quacklake.format.intervals import INTERVAL, from_durations
 from quacklake.format.schema import TableSchema, of_last_schema
 from quacklake.format.stats import check_values
+from quacklake.operations import pandas_frames
 from quacklake.operations.input_paths import is_path
 from quacklake.storage import Store
 
@@ -53,6 +55,19 @@ def readable(rows: Any, schema: pa.Schema) -> Any:
     return type(rows).from_arrays(columns, schema=schema)
 
 
+def _storable_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the schema of ``readable_schema`` with durations as intervals."""
+    schema = readable_schema(schema)
+    for place, field in enumerate(schema):
+        if pa.types.is_duration(_of_values(field.type)):
+            schema = schema.set(place, field.with_type(INTERVAL))
+    return schema
+
+
+def _of_values(arrow: pa.DataType) -> pa.DataType:
+    return arrow.value_type if isinstance(arrow, pa.DictionaryType | pa.RunEndEncodedType) else arrow
+
+
 def _type(arrow: pa.DataType, name: str) -> pa.DataType:
     if pa.types.is_float16(arrow):
         return pa.float32()
@@ -87,6 +102,9 @@ def _array(array: Any, field: pa.Field) -> Any:
         return _array(array.dictionary_decode(), field)
     if isinstance(array.type, pa.RunEndEncodedType):
         return _array(pc.run_end_decode(array), field)
+    if wanted == INTERVAL and pa.types.is_duration(array.type):
+        check_values(pa.RecordBatch.from_arrays([array], [field.name]))
+        return from_durations(array)
     try:
         return array.cast(wanted)
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
@@ -119,24 +137,29 @@ class Reopened:
     """Rows that are read again each time: files, a dataset or a lazy frame."""
 
     open: Callable[[TableSchema | None], pa.RecordBatchReader]
+    index: bool
     replayable: bool = True
     empty: bool = False
 
     def opened(self, wanted: TableSchema | None = None) -> Source:
         stream = self.open(wanted)
-        return Source(stream.schema, stream=stream)
+        return _with_index(Source(stream.schema, stream=stream), self.index)
 
 
 @dataclass
 class Source:
-    """Rows to write: a table in memory, or a stream that can be read once."""
+    """Rows to write: a table in memory, or a stream that can be read once.
+
+    ``index`` names the columns that are the index of a frame of pandas.
+    """
 
     schema: pa.Schema
     table: pa.Table | None = None
     stream: pa.RecordBatchReader | None = None
+    index: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        given, self.schema = self.schema, readable_schema(self.schema)
+        given, self.schema = self.schema, _storable_schema(self.schema)
         if self.schema is not given and self.table is not None:
             self.table = readable(self.table, self.schema)
         elif self.schema is not given and self.stream is not None:
@@ -241,8 +264,45 @@ _MAX_DEPTH = 100
 """The most levels of lists and dictionaries in a value."""
 
 
-def to_source(data: Any, store: Store | None = None) -> Input:
-    """Return rows of any supported kind; ``store`` has paths such as ``s3://…``. Raises ``SchemaMismatchError``."""
+def to_source(data: Any, store: Store | None = None, *, index: bool = True) -> Input:
+    """Return rows of any supported kind; ``store`` has paths such as ``s3://…``. Raises ``SchemaMismatchError``.
+
+    With ``index`` false, the index of pandas is left out, which also files and Arrow tables may hold.
+    """
+    found = _to_input(data, store, index)
+    return _with_index(found, index) if isinstance(found, Source) else found
+
+
+def _with_index(source: Source, index: bool) -> Source:
+    """Return rows in which the index of pandas that they hold has the names of columns, or is left out."""
+    if source.schema.metadata is None or source.index:
+        return source
+    selected = pandas_frames.select_columns(source.schema, index=index)
+    if selected is not None and source.table is not None:
+        table = pa.Table.from_arrays(source.table.select(selected.places).columns, schema=selected.schema)
+        source = Source(table.schema, table)
+    elif selected is not None and source.stream is not None:
+        batches = selected.batches(source.stream)
+        source = Source(selected.schema, stream=pa.RecordBatchReader.from_batches(selected.schema, batches))
+    elif index and source.table is not None:
+        source = _with_range(source)
+    source.index += tuple(
+        name for name in pandas_frames.index_columns(source.schema.metadata) if name in source.schema.names
+    )
+    return source
+
+
+def _with_range(source: Source) -> Source:
+    assert source.table is not None
+    found = pandas_frames.stored_range(source.schema.metadata)
+    column = None if found is None else found.column(source.table.num_rows)
+    if found is None or column is None or found.name in source.schema.names:
+        return source
+    table = source.table.append_column(found.name, column)
+    return Source(table.schema, table, index=(found.name,))
+
+
+def _to_input(data: Any, store: Store | None, index: bool) -> Input:
     if isinstance(data, pa.Table):
         return Source(data.schema, table=data)
     if isinstance(data, pa.RecordBatch):
@@ -250,27 +310,32 @@ def to_source(data: Any, store: Store | None = None) -> Input:
     if isinstance(data, pa.RecordBatchReader):
         return Source(data.schema, stream=data)
     if is_path(data):
-        return _from_files(data, store)
+        return _from_files(data, store, index)
     if type(data).__module__ == "quacklake.operations.input_files":
-        return Reopened(data.read)
-    if _is_pandas(data):
-        return _from_pandas(data)
+        return Reopened(data.read, index)
+    if pandas_frames.is_frame(data):
+        table, levels = pandas_frames.to_arrow(data, index=index)
+        return Source(table.schema, table, index=levels)
     if _package(data) == "polars" and hasattr(data, "collect_schema") and hasattr(data, "collect"):
-        return Reopened(lambda wanted: _lazy_batches(data))
+        return Reopened(lambda wanted: _lazy_batches(data), index)
     if _is_dataset(data):
-        return Reopened(lambda wanted: _dataset_batches(data))
+        return Reopened(lambda wanted: _dataset_batches(data), index)
+    if type(data).__name__ == "Series":
+        raise SchemaMismatchError("a series is one column without a table", hint='pass series.to_frame("name")')
     scanner = type(data).__module__.startswith("pyarrow._dataset") and hasattr(data, "to_reader")
     if scanner or hasattr(data, "__arrow_c_stream__"):
+        if _package(data) == "polars":
+            _check_polars(data)
         stream = data.to_reader() if scanner else pa.RecordBatchReader.from_stream(data)
         # Frames in memory can be read again; the stream of a running query cannot.
         table = stream.read_all() if _package(data) == "polars" else None
         return Source(stream.schema, table, None if table is not None else stream)
     if hasattr(data, "__arrow_c_array__"):
-        return to_source(pa.record_batch(data))
+        return _to_input(pa.record_batch(data), store, index)
     if isinstance(data, Mapping):
-        return _from_columns(dict(data))
+        return _from_columns(data)
     if isinstance(data, Iterable) and not isinstance(data, bytes):
-        return _from_items(data, store)
+        return _from_items(data, store, index)
     hint = "pass a pandas or polars frame, Arrow data, the path of a file, a DuckDB relation or a list of dictionaries"
     if _package(data) == "pyspark":
         hint = "quacklake.spark(lake) writes frames of Spark"
@@ -281,14 +346,11 @@ def _package(data: Any) -> str:
     return type(data).__module__.partition(".")[0]
 
 
-def _from_files(paths: Any, store: Store | None) -> Input:
+def _from_files(paths: Any, store: Store | None, index: bool) -> Input:
     from quacklake.operations.input_files import open_files
 
-    return Reopened(open_files(paths, store=store).read)
-
-
-def _is_pandas(data: Any) -> bool:
-    return _package(data) == "pandas" and hasattr(data, "columns")
+    files = open_files(paths, store=store)
+    return Reopened(lambda wanted: files.read(wanted, index=index), index)
 
 
 def _is_dataset(data: Any) -> bool:
@@ -296,45 +358,35 @@ def _is_dataset(data: Any) -> bool:
     return type(data).__module__.startswith("pyarrow._dataset") and hasattr(data, "scanner")
 
 
-def _check_index(frame: Any) -> None:
-    """Raise ``SchemaMismatchError`` for a pandas index that is named like a column and has other values."""
-    for place, name in enumerate(frame.index.names):
-        if name is None or name not in frame.columns:
+def _check_polars(frame: Any) -> None:
+    """Raise ``SchemaMismatchError`` for columns of polars that Arrow has no type for, or gets only addresses of."""
+    for name, type_ in frame.schema.items():
+        leaves = set(_leaf_types(type_))
+        if "Object" in leaves:
+            hint = f'pl.col("{name}").map_elements(str, return_dtype=pl.String) makes text of it'
+        elif leaves & {"Int128", "UInt128"}:
+            hint = f'pl.col("{name}").cast(pl.Decimal(38, 0)) keeps numbers of 38 digits'
+        else:
             continue
-        column, level = frame[name], frame.index.get_level_values(place)
-        if column.ndim == 1 and not pa.array(level, from_pandas=True).equals(pa.array(column, from_pandas=True)):
-            raise SchemaMismatchError(
-                f"the index of the pandas frame is named like its column {name!r} and has other values",
-                hint="df.rename_axis(index=None) leaves the index out, df.rename_axis(index=…) gives it another name",
-            )
-
-
-def _from_pandas(data: Any) -> Source:
-    try:
-        _check_index(data)
-        table = pa.Table.from_pandas(_dense(data), preserve_index=False)
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise SchemaMismatchError(
-            f"the pandas frame has a column of mixed types: {'; '.join(map(str, error.args))}",
-            hint='give each column one type, such as df["id"].astype(str)',
-        ) from None
-    return Source(table.schema.remove_metadata(), table.replace_schema_metadata(None))
+            f'the column "{name}" of the polars frame is {type_}, which cannot be stored', hint=hint
+        )
 
 
-def _dense(data: Any) -> Any:
-    """Return a pandas frame without sparse columns, which neither Arrow nor DuckDB reads."""
-    places = [place for place, dtype in enumerate(data.dtypes) if type(dtype).__name__ == "SparseDtype"]
-    if not places:
-        return data
-    dense = data.copy(deep=False)
-    for place in places:
-        dense.isetitem(place, data.iloc[:, place].sparse.to_dense())
-    return dense
+def _leaf_types(type_: Any) -> Iterator[str]:
+    inner = getattr(type_, "inner", None)
+    parts = [inner] if inner is not None else [field.dtype for field in getattr(type_, "fields", ())]
+    for part in parts:
+        yield from _leaf_types(part)
+    if not parts:
+        yield str(type_)
 
 
 def _lazy_batches(frame: Any) -> pa.RecordBatchReader:
     """Return the rows of a polars lazy frame, collected in batches if its version supports that."""
-    schema = frame.limit(0).collect().to_arrow().schema
+    empty = frame.limit(0).collect()
+    _check_polars(empty)
+    schema = empty.to_arrow().schema
 
     def batches() -> Iterator[pa.RecordBatch]:
         if not hasattr(frame, "collect_batches"):
@@ -360,27 +412,28 @@ def _dataset_batches(dataset: Any) -> pa.RecordBatchReader:
     return dataset.scanner(batch_size=_BATCH_ROWS, **options).to_reader()
 
 
-def _from_items(items: Iterable[Any], store: Store | None) -> Input:
+def _from_items(items: Iterable[Any], store: Store | None, index: bool) -> Input:
     """Return rows, paths or a sequence of frames, depending on the first item."""
     rest = iter(items)
     first = list(itertools.islice(rest, 1))
     if first and (
-        _is_pandas(first[0])
+        pandas_frames.is_frame(first[0])
         or hasattr(first[0], "__arrow_c_stream__")
         or (hasattr(first[0], "__arrow_c_array__") and not isinstance(first[0], Mapping))
     ):
-        return _from_frames(first[0], rest)
+        return _from_frames(first[0], rest, index)
     found = [*first, *rest]
-    return _from_files(found, store) if found and all(map(is_path, found)) else _from_rows(found)
+    return _from_files(found, store, index) if found and all(map(is_path, found)) else _from_rows(found)
 
 
-def _from_frames(first: Any, rest: Iterator[Any]) -> Source:
+def _from_frames(first: Any, rest: Iterator[Any], index: bool) -> Source:
     """Return a stream of frames or batches that keeps one at a time in memory."""
-    schema = to_source(first).opened().schema
+    source = to_source(first, index=index).opened()
+    schema, levels = source.schema, source.index
 
     def batches() -> Iterator[pa.RecordBatch]:
         for number, frame in enumerate(itertools.chain([first], rest), 1):
-            source = to_source(frame).opened()
+            source = to_source(frame, index=index).opened()
             if set(source.schema.names) != set(schema.names):
                 raise SchemaMismatchError(
                     f"frame {number} has other columns than the first: {', '.join(source.schema.names)}",
@@ -390,7 +443,7 @@ def _from_frames(first: Any, rest: Iterator[Any]) -> Source:
                 for batch in rows.to_batches() if isinstance(rows, pa.Table) else rows:
                     yield batch.select(schema.names).cast(schema)
 
-    return Source(schema, stream=pa.RecordBatchReader.from_batches(schema, batches()))
+    return Source(schema, stream=pa.RecordBatchReader.from_batches(schema, batches()), index=levels)
 
 
 def _from_rows(found: list[Any]) -> Source:
@@ -403,7 +456,10 @@ def _from_rows(found: list[Any]) -> Source:
     return _from_columns({name: [row.get(name) for row in found] for name in names})
 
 
-def _from_columns(columns: dict[str, Any]) -> Source:
+def _from_columns(given: Mapping[Any, Any]) -> Source:
+    names = [pandas_frames.column_name(key, place) for place, key in enumerate(given, 1)]
+    pandas_frames.check_unique(names)
+    columns = dict(zip(names, given.values(), strict=True))
     for name, values in columns.items():
         if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
             raise SchemaMismatchError(
@@ -463,8 +519,8 @@ def _rows(value: Any) -> Any:
     if isinstance(value, pa.Table):
         check_values(value, exact=False)
         return readable(value, readable_schema(value.schema))
-    if _is_pandas(value):
-        return _dense(value)
+    if pandas_frames.is_frame(value):
+        return pandas_frames.dense(value)
     if isinstance(value, pa.RecordBatchReader) or _is_dataset(value):
         return value
     if _package(value) == "polars" and hasattr(value, "collect_batches"):

@@ -21,6 +21,7 @@ from quacklake.engines.duckdb.exact_reading import LOCAL, WHOLE, ZONED, day, los
 from quacklake.errors import InputError
 from quacklake.format.names import fold, quote, sql_value
 from quacklake.format.schema import TableSchema
+from quacklake.operations import pandas_frames
 from quacklake.operations.input_csv import (
     CsvOptions,
     Dialect,
@@ -32,11 +33,13 @@ from quacklake.operations.input_csv import (
     line_of,
 )
 from quacklake.operations.input_paths import FoundFiles, PathLike, find
+from quacklake.operations.pandas_frames import StoredRange
 from quacklake.storage import Store
 
 _BATCH_ROWS = 65_536
 _SNIFFED_ROWS = 20_480
 """The first rows of a CSV file that tell whether it has a header."""
+_ROW = "file_row_number"
 _FAILURES = (duckdb.Error, pa.ArrowException, OSError, UnicodeDecodeError)
 _ARROW_FILE = b"ARROW1"
 _READERS = {"parquet": "read_parquet", "csv": "read_csv", "json": "read_json"}
@@ -86,10 +89,16 @@ class InputFiles:
         except _FAILURES as error:
             raise self._unreadable(error) from error
 
-    def read(self, wanted: TableSchema | None = None) -> pa.RecordBatchReader:
-        """Return the rows as a stream, text with the types of ``wanted``. Raises ``InputError``, now or later."""
+    def read(self, wanted: TableSchema | None = None, *, index: bool = True) -> pa.RecordBatchReader:
+        """Return the rows as a stream, text with the types of ``wanted``. Raises ``InputError``, now or later.
+
+        The index of a frame of pandas is among the columns, unless ``index`` is false.
+        """
         try:
-            schema, batches = self._arrow() if self.found.format == "arrow" else self._duckdb(wanted)
+            schema, batches = self._arrow() if self.found.format == "arrow" else self._duckdb(wanted, index)
+            selected = pandas_frames.select_columns(schema, index=index)
+            if selected is not None:
+                schema, batches = selected.schema, selected.batches(batches)
         except _FAILURES as error:
             raise self._unreadable(error) from error
         return pa.RecordBatchReader.from_batches(schema, self._guarded(batches))
@@ -156,11 +165,13 @@ class InputFiles:
             file.seek(0)
             return pa.ipc.open_file(file) if begin == _ARROW_FILE else pa.ipc.open_stream(file)
 
-        schemas = [opened(path).schema.remove_metadata() for path in self._with_bytes]
-        schema = pa.unify_schemas(schemas, promote_options="default")
+        schemas = [opened(path).schema for path in self._with_bytes]
+        index = dict.fromkeys(name for each in schemas for name in pandas_frames.index_columns(each.metadata))
+        schema = pa.unify_schemas([each.remove_metadata() for each in schemas], promote_options="default")
+        schema = schema.with_metadata(pandas_frames.index_metadata(index)) if index else schema
         return schema, (_filled(batch, schema) for path in self._with_bytes for batch in _batches(opened(path)))
 
-    def _duckdb(self, wanted: TableSchema | None) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
+    def _duckdb(self, wanted: TableSchema | None, index: bool) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
         if self.found.format == "parquet" and not self.found.folders:
             types: dict[str, str] = {}  # these files have their own types
         else:
@@ -173,8 +184,27 @@ class InputFiles:
             connection.execute("SET TimeZone = 'UTC'")
             replaced = ", ".join(f"{value} AS {quote(name)}" for name, (_, value) in exact.items())
             sql = f"SELECT * REPLACE ({replaced}) FROM ({sql})"
+        described = _pandas_metadata(connection, values[0]) if self.found.format == "parquet" else []
+        ranges = {pandas_frames.stored_range(each) for each in described} if index else set()
+        if ranges - {None}:
+            sql, values = self._with_range(ranges, types)
         reader = arrow_reader(connection, sql, values, batch_rows=_BATCH_ROWS)
-        return reader.schema, _closing(connection, reader)
+        columns = dict.fromkeys(name for each in described for name in pandas_frames.index_columns(each))
+        schema = reader.schema.with_metadata(pandas_frames.index_metadata(columns)) if columns else reader.schema
+        return schema, _closing(connection, reader)
+
+    def _with_range(self, ranges: set[StoredRange | None], types: dict[str, str]) -> tuple[str, list[Any]]:
+        """Return the query with the index of which the files have the bounds alone. Raises ``InputError``."""
+        alike = {(found and found.name, found and found.start, found and found.step) for found in ranges}
+        if len(alike) > 1:
+            raise InputError(
+                f"the files of {self.name} have an index of pandas whose numbers are not in them, each another",
+                hint="df.to_parquet(…, index=True) stores them, index=False leaves them out",
+            )
+        ((name, start, step),) = alike
+        sql, values = self._query(types, None, rows=True)
+        number = f"{start:d} + {step:d} * {_ROW} AS {quote(str(name))}"
+        return f"SELECT * EXCLUDE ({_ROW}), {number} FROM ({sql})", values
 
     def _connection(self) -> duckdb.DuckDBPyConnection:
         connection = connect(config={"autoinstall_known_extensions": False})
@@ -225,8 +255,13 @@ class InputFiles:
             )
         return None if found is None else int(found[0])
 
-    def _query(self, types: dict[str, str], names: Iterable[str] | None) -> tuple[str, list[Any]]:
-        """Return the query over the files, with all values as parameters. ``names`` is for files without a header."""
+    def _query(
+        self, types: dict[str, str], names: Iterable[str] | None, *, rows: bool = False
+    ) -> tuple[str, list[Any]]:
+        """Return the query over the files, with all values as parameters.
+
+        ``names`` is for files without a header; ``rows`` adds the number of each row in its file.
+        """
         found = self.found
         shared: dict[str, Any] = {"hive_partitioning": bool(found.folders)}
         folders = {name: type_ for name, type_ in types.items() if name in found.folders}
@@ -234,6 +269,8 @@ class InputFiles:
             shared["hive_types"] = folders
         if len(found.paths) > 1:
             shared["union_by_name"] = True
+        if rows:
+            shared[_ROW] = True
         inside = {name: type_ for name, type_ in types.items() if name not in found.folders}
         if found.format == "json":
             # A key that first occurs late would be an error, or would be lost with given columns.
@@ -361,6 +398,13 @@ def _sniff(connection: duckdb.DuckDBPyConnection, path: str, dialect: Dialect) -
     if sniffed is None:
         return False, {}
     return bool(sniffed[0]), {str(column["name"]): str(column["type"]) for column in sniffed[1]}
+
+
+def _pandas_metadata(connection: duckdb.DuckDBPyConnection, paths: list[str]) -> list[dict[bytes, bytes]]:
+    """Return what pandas says in each Parquet file about the frame that it wrote."""
+    key = pandas_frames.METADATA
+    query = "SELECT value FROM parquet_kv_metadata(?) WHERE decode(key) = ?"
+    return [{key: value} for (value,) in connection.execute(query, [paths, key.decode()]).fetchall()]
 
 
 def _closing(connection: duckdb.DuckDBPyConnection, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from quacklake.errors import InputError, UnsupportedFeatureError
+from quacklake.format.intervals import INTERVAL, holds_intervals
 from quacklake.format.schema import TableSchema
-from quacklake.operations.rows import need
+from quacklake.operations.rows import for_polars, need
 from quacklake.scan.polars_filters import to_sql
 
 if TYPE_CHECKING:
@@ -50,7 +51,9 @@ class _Source:
         self.types: dict[str, Any] = {field.name: self._type(field) for field in schema}
 
     def _type(self, field: pa.Field) -> Any:
-        if _has_interval(field.type):
+        if field.type == INTERVAL:
+            return self._pl.Duration("us")
+        if holds_intervals(field.type):
             raise InputError(
                 f'polars has no type for the column "{field.name}", which is {field.type}',
                 hint="leave it out: scan_polars(columns=[…])",
@@ -81,11 +84,5 @@ class _Source:
         return None if predicate is None else to_sql(predicate, schema, self.types)
 
     def _frame(self, batch: pa.RecordBatch) -> polars.DataFrame:
-        found: polars.DataFrame = self._pl.from_arrow(batch)
+        found: polars.DataFrame = self._pl.from_arrow(for_polars(pa.Table.from_batches([batch])))
         return found
-
-
-def _has_interval(type_: pa.DataType) -> bool:
-    # polars ends with a panic there, which no handler of exceptions sees
-    inner = (type_.field(number).type for number in range(type_.num_fields))
-    return pa.types.is_interval(type_) or any(map(_has_interval, inner))

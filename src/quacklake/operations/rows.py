@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from quacklake.errors import InputError, MissingExtraError
+from quacklake.format.intervals import INTERVAL, holds_intervals, to_durations
 
 if TYPE_CHECKING:
     import pandas
@@ -25,7 +26,8 @@ class Rows(ABC):
     def to_pandas(self, *, dtype_backend: str | None = None, **options: Any) -> pandas.DataFrame:
         """Return the rows as a pandas frame; other options go to ``pyarrow.Table.to_pandas``.
 
-        With ``dtype_backend="pyarrow"``, columns keep their Arrow types, and the memory that was read.
+        With ``dtype_backend="pyarrow"``, columns keep their Arrow types, and the memory that was read. A column of
+        intervals without months is one of ``Timedelta``, any other one of ``DateOffset``.
         """
         module = need("pandas")
         if dtype_backend == "pyarrow":
@@ -34,12 +36,13 @@ class Rows(ABC):
             raise InputError(
                 f"there is no dtype_backend {dtype_backend!r}", hint='leave it out, or write dtype_backend="pyarrow"'
             )
-        frame: pandas.DataFrame = self.to_arrow().to_pandas(**options)
+        frame: pandas.DataFrame = _with_durations(self.to_arrow()).to_pandas(**options)
         return frame
 
     def to_polars(self) -> polars.DataFrame:
-        """Return the rows as a polars frame."""
-        frame: polars.DataFrame = need("polars").from_arrow(self.to_arrow())
+        """Return the rows as a polars frame, intervals as durations. Raises ``InputError`` for one with months."""
+        rows = for_polars(self.to_arrow())
+        frame: polars.DataFrame = need("polars").from_arrow(rows)
         return frame
 
     def arrow(self) -> pa.Table:
@@ -61,6 +64,29 @@ class Rows(ABC):
         table = self.to_arrow()
         columns = [python_values(column) for column in table.columns]
         return [dict(zip(table.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def for_polars(rows: pa.Table) -> pa.Table:
+    """Return rows with durations, which polars has for intervals. Raises ``InputError`` for a column of others."""
+    found = _with_durations(rows)
+    for field in found.schema:
+        if holds_intervals(field.type):  # polars would end with a panic, which no handler of exceptions sees
+            raise InputError(
+                f'polars has no type for the intervals of the column "{field.name}", which are nested or have months',
+                hint=f'cast them: SELECT CAST("{field.name}" AS VARCHAR) …, or leave the column out',
+            )
+    return found
+
+
+def _with_durations(rows: pa.Table) -> pa.Table:
+    for place, field in enumerate(rows.schema):
+        if field.type == INTERVAL:
+            chunks = [to_durations(chunk) for chunk in rows.column(place).chunks]
+            found = [chunk for chunk in chunks if chunk is not None]
+            if len(found) == len(chunks):
+                column = pa.chunked_array(found, pa.duration("us"))
+                rows = rows.set_column(place, field.with_type(column.type), column)
+    return rows
 
 
 def need(name: str) -> Any:

@@ -229,8 +229,6 @@ def _check_case(fs: FS, path: str) -> None:
 
 
 def _opened(rows: Rows, wanted: TableSchema | None) -> pa.RecordBatchReader:
-    if isinstance(rows, InputFiles):
-        return rows.read(wanted)
     source: Input = to_source(rows)
     opened = source.opened(wanted)
     if opened.stream is not None:
