@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 import socket
+import warnings
 from collections.abc import Iterator
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -23,6 +25,8 @@ from quacklake.errors import (
     SqlError,
     UnauthenticatedError,
 )
+from tests.lake.random_frames import KEY, compare, make_frame
+from tests.seeds import LONG, chance
 from tests.service.serving import Served, sample_lake, served
 
 
@@ -154,3 +158,32 @@ def test_an_answer_that_breaks_off_is_an_error_and_not_fewer_rows(tmp_path_facto
     with served(sample_lake(tmp_path_factory.mktemp("broken")), max_rows=20_000) as found:
         with quacklake.connect(found.url, token="reader-token") as lake, pytest.raises(QuacklakeError):
             lake.sql("SELECT * FROM range(1000000)").to_arrow()
+
+
+def test_an_index_of_pandas_is_sent_as_columns(service: Served, lake: RemoteLake) -> None:
+    totals = pd.DataFrame({"region": ["a", "b", "a"], "qty": [1, 2, 3]}).groupby("region").sum()
+    service.lake.create_table("totals", totals, primary_key="region")
+    assert lake.table("totals").merge(totals * 2).updated == 2
+    assert lake.table("totals").to_pylist(["qty"], "region = 'a'") == [{"qty": 8}]
+    service.lake.create_table("w2", {"qty": "BIGINT"})
+    assert lake.table("w2").append(totals, index=False) == 2
+    with pytest.raises(SchemaMismatchError, match="region"):
+        lake.table("w2").append(totals)
+    with pytest.raises(InputError, match="path"):
+        lake.table("w2").append("totals.parquet")
+
+
+def test_random_frames_arrive_as_in_the_process(service: Served, lake: RemoteLake) -> None:
+    random, sent = chance("random frames of a client"), 0
+    while sent < (100 if LONG else 10):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of pandas and polars, about what these frames are made of
+            frame = make_frame(random)
+        if frame.refused or frame.either:
+            continue
+        table = service.lake.create_table("sent", frame.data, replace=True, **frame.options)
+        assert lake.table("sent").merge(frame.data, on=KEY, **frame.options).updated == frame.rows
+        table.delete()
+        assert lake.table("sent").append(frame.data, **frame.options) == frame.rows
+        compare(table, frame)
+        sent += 1

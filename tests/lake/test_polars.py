@@ -228,7 +228,7 @@ def test_values_keep_their_types_there_and_back(lake: quacklake.Lake) -> None:
 
 
 def test_a_type_that_polars_lacks_is_named(lake: quacklake.Lake) -> None:
-    table = lake.create_table("t", {"id": "INTEGER", "span": "INTERVAL"})
+    table = lake.create_table("t", {"id": "INTEGER", "span": "INTERVAL[]"})
     with pytest.raises(InputError, match='no type for the column "span"') as caught:
         table.scan_polars()
     assert "columns=" in str(caught.value.hint)

@@ -89,13 +89,16 @@ class InputFiles:
         except _FAILURES as error:
             raise self._unreadable(error) from error
 
-    def read(self, wanted: TableSchema | None = None, *, index: bool = True) -> pa.RecordBatchReader:
+    def read(
+        self, wanted: TableSchema | None = None, *, index: bool = True, counted: bool = True
+    ) -> pa.RecordBatchReader:
         """Return the rows as a stream, text with the types of ``wanted``. Raises ``InputError``, now or later.
 
-        The index of a frame of pandas is among the columns, unless ``index`` is false.
+        The index of a frame of pandas is among the columns, unless ``index`` is false; without ``counted``, only if the
+        files hold more than its bounds.
         """
         try:
-            schema, batches = self._arrow() if self.found.format == "arrow" else self._duckdb(wanted, index)
+            schema, batches = self._arrow() if self.found.format == "arrow" else self._duckdb(wanted, index and counted)
             selected = pandas_frames.select_columns(schema, index=index)
             if selected is not None:
                 schema, batches = selected.schema, selected.batches(batches)
@@ -171,7 +174,7 @@ class InputFiles:
         schema = schema.with_metadata(pandas_frames.index_metadata(index)) if index else schema
         return schema, (_filled(batch, schema) for path in self._with_bytes for batch in _batches(opened(path)))
 
-    def _duckdb(self, wanted: TableSchema | None, index: bool) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
+    def _duckdb(self, wanted: TableSchema | None, counted: bool) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
         if self.found.format == "parquet" and not self.found.folders:
             types: dict[str, str] = {}  # these files have their own types
         else:
@@ -185,7 +188,7 @@ class InputFiles:
             replaced = ", ".join(f"{value} AS {quote(name)}" for name, (_, value) in exact.items())
             sql = f"SELECT * REPLACE ({replaced}) FROM ({sql})"
         described = _pandas_metadata(connection, values[0]) if self.found.format == "parquet" else []
-        ranges = {pandas_frames.stored_range(each) for each in described} if index else set()
+        ranges = {pandas_frames.stored_range(each) for each in described} if counted else set()
         if ranges - {None}:
             sql, values = self._with_range(ranges, types)
         reader = arrow_reader(connection, sql, values, batch_rows=_BATCH_ROWS)

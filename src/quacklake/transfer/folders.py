@@ -67,7 +67,7 @@ class FolderSource:
 
     def _table(self, schema: str, name: str, paths: Sequence[str]) -> SourceTable:
         files = self._of(paths, name)
-        columns = from_arrow(files.read().schema)
+        columns = from_arrow(files.read(counted=not self._in_place).schema)
         units = [Unit(self._identity(path), _reader(self._of([path], name, files), columns)) for path in paths]
         return SourceTable(
             schema,

@@ -36,6 +36,7 @@ def _csv(names: str, help: str, metavar: str | None = None, **more: Any) -> Any:
 _PATHS = "Parquet, CSV, JSON or Arrow files, folders, patterns such as 'in/*.csv', or - for standard input."
 File = Annotated[str, argument("FILE", "A Parquet, CSV, JSON or Arrow file, or - for standard input.")]
 Create = Annotated[bool, option("--create", "Create the table, its schema and the lake if they do not exist.")]
+NoIndex = Annotated[bool, option("--no-index", "Leave out the columns that are the index of a frame of pandas.")]
 Evolve = Annotated[bool, option("--evolve", "Add missing columns to the table, and widen types where necessary.")]
 _DELIMITER = "The field delimiter, '\\t' for a tab; by default detected."
 _ESCAPE = "The character before a quote in quoted text; by default the quote character."
@@ -57,6 +58,7 @@ def append(
     format: FileFormat = None,
     create: Create = False,
     evolve: Evolve = False,
+    no_index: NoIndex = False,
     **more: Any,
 ) -> None:
     """All rows are added in one snapshot, or none. A line that does not fit the table is an error.
@@ -75,7 +77,8 @@ def append(
                 else:
                     _create_table(tx, table, rows)
 
-            reader = source.read(tx.table(table).info.schema) if exists else source.read()
+            wanted = tx.table(table).info.schema if exists else None
+            reader = source.read(wanted, index=not no_index)
             count, _ = count_rows(reader, "appending rows", source.total, write)
         _print_added(context, "appended", tx, table, count, len(source.found.paths), created=not exists)
 
@@ -90,6 +93,7 @@ def merge(
     ] = None,
     format: FileFormat = None,
     evolve: Evolve = False,
+    no_index: NoIndex = False,
     **more: Any,
 ) -> None:
     """All changes are made in one snapshot, or none. Two rows of the file with the same key are an error."""
@@ -97,7 +101,7 @@ def merge(
     with opened([file], format, csv) as source, context.open(write=True) as lake:
         with lake.transaction(**signature) as tx:
             target = tx.table(table)
-            reader = source.read(target.info.schema)
+            reader = source.read(target.info.schema, index=not no_index)
             _, done = count_rows(
                 reader, "merging rows", source.total, lambda rows: target.merge(rows, names_of(on), evolve=evolve)
             )
@@ -126,6 +130,7 @@ def add_files(
     no_hive_partitioning: Annotated[
         bool, option("--no-hive-partitioning", "Do not read columns from folder names such as year=2024/.")
     ] = False,
+    no_index: NoIndex = False,
     **signature: Any,
 ) -> None:
     """Files outside the data path must be in a folder of the setting foreign_paths.
@@ -141,9 +146,14 @@ def add_files(
         files = [path if "://" in path else str(Path(path).absolute()) for path in source.found.paths]
         with lake.transaction(**signature) as tx:
             if not exists:
-                _create_table(tx, table, (source if hive is None else source.without_folders()).read().schema)
+                chosen = source if hive is None else source.without_folders()
+                _create_table(tx, table, chosen.read(index=not no_index, counted=False).schema)
             rows = tx.table(table).add_files(
-                files, allow_missing=allow_missing, ignore_extra_columns=ignore_extra_columns, hive_partitioning=hive
+                files,
+                allow_missing=allow_missing,
+                ignore_extra_columns=ignore_extra_columns,
+                hive_partitioning=hive,
+                index=not no_index,
             )
         _print_added(context, "added", tx, table, rows, len(files), created=not exists)
 

@@ -114,7 +114,8 @@ REFUSALS: Mapping[str, str] = MappingProxyType(
     {
         _ROUNDED: "a column of the type DECIMAL(38, 0) keeps every digit, in files too",
         _ENDLESS_SECONDS: "a column of the type TIMESTAMP holds infinity in files too",
-        _CUT: "in files intervals have whole milliseconds, less than 50 days of them, and no part below zero",
+        _CUT: "in files intervals have whole milliseconds, less than 50 days of them, and no part below zero;"
+        " a BIGINT of microseconds holds the others",
         _SHIFTED: "in files times are in UTC: at AT TIME ZONE INTERVAL 0 HOUR is the same time there",
     }
 )
