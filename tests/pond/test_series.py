@@ -5,11 +5,13 @@ from __future__ import annotations
 import datetime as dt
 from pathlib import Path
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from quacklake.errors import AlreadyExistsError, InputError
+from quacklake.operations.input_files import open_files
 from quacklake.pond import ImportOptions
 from quacklake.pond.copying import copy_in, targets
 from quacklake.pond.inputs import parse_host
@@ -33,6 +35,17 @@ def test_each_append_makes_the_next_version(home: Home) -> None:
     assert home.wd.get("other").node.version == 1
     assert [row.version for row in home.wd.get("s").versions] == [1, 2, 3]
     assert [row.min_event_time for row in home.wd.get("s").versions] == [minute(0), minute(5), minute(10)]
+
+
+def test_the_index_of_pandas_is_the_time_of_a_series(home: Home, tmp_path: Path) -> None:
+    frame = pd.DataFrame({"temp": [1.0, 2.0]}, pd.DatetimeIndex([minute(0), minute(1)], name="timestamp"))
+    later = frame.set_axis(frame.index + pd.Timedelta("1h")).rename_axis(None)
+    later.to_parquet(tmp_path / "later.parquet")
+    home.change(lambda wd: append_series(wd.fs, f"{wd.path}/s", frame))
+    home.change(lambda wd: append_series(wd.fs, f"{wd.path}/t", later, ImportOptions(timestamp_column="index")))
+    files = open_files(tmp_path / "later.parquet")
+    home.change(lambda wd: append_series(wd.fs, f"{wd.path}/u", files, ImportOptions(timestamp_column="index")))
+    assert [home.wd.get(name).node.min_event_time for name in "stu"] == [minute(0), minute(60), minute(60)]
 
 
 def test_versions_read_as_one_table(home: Home) -> None:

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import duckdb
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -73,6 +74,26 @@ def test_files_stay_in_place_where_asked(tmp_path: Path, folder: Path) -> None:
         again = lake.import_from(f"parquet:{folder}", in_place=True)
         assert {table.state for table in again.tables} == {"already imported"}
         assert counts(lake) == EXPECTED
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_the_index_of_pandas_files_comes_over_as_columns(tmp_path: Path, in_place: bool) -> None:
+    folder = tmp_path / "in"
+    frames = {
+        "texts": pd.DataFrame({"n": [1]}, index=["a"]),
+        "labels": pd.DataFrame({"n": [1]}, index=[7]),
+        "counted": pd.DataFrame({"n": [1]}, index=pd.RangeIndex(7, 8, name="id")),
+    }
+    for name, frame in frames.items():
+        (folder / name).mkdir(parents=True)
+        frame.to_parquet(folder / name / "1.parquet")
+        frame.to_parquet(folder / name / "2.parquet")
+    url = f"sqlite:///{tmp_path}/lake.db"
+    with quacklake.connect(url, data_path=tmp_path / "data", foreign_paths=[str(folder)]) as lake:
+        lake.import_from(f"parquet:{folder}", in_place=in_place)
+        assert lake.table("texts").to_pylist() == [{"n": 1, "index": "a"}] * 2
+        assert lake.table("labels").to_pylist() == [{"n": 1}] * 2
+        assert lake.table("counted").to_pylist() == [{"n": 1} if in_place else {"n": 1, "id": 7}] * 2
 
 
 def test_one_name_makes_one_table_of_a_folder(lake: quacklake.Lake, folder: Path) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pandas as pd
 import pyarrow as pa
+import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 
@@ -257,3 +259,28 @@ def test_an_arrow_file_is_read_by_its_name_or_when_told_so(run: Run, empty: Path
     assert run("append", "x", "x.data").code == 1
     assert run("append", "x", "x.data", "--format", "arrow").code == 0
     assert _rows(run, "x") == [{"n": 1}, {"n": 1}]
+
+
+def test_the_index_of_pandas_files_is_kept_unless_told_otherwise(
+    run: Run, empty: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("QUACKLAKE_FOREIGN_PATHS", "in")
+    Path("in").mkdir()
+    pd.DataFrame({"n": [1]}, index=["a"]).to_parquet("in/text.parquet")
+    pd.DataFrame({"n": [1]}, index=pd.RangeIndex(7, 8, name="id")).to_parquet("in/range.parquet")
+    pa.feather.write_feather(pa.Table.from_pandas(pd.DataFrame({"n": [1]}, index=["a"])), "in/text.feather")
+    expected = {"text": {"n": 1, "index": "a"}, "range": {"n": 1, "id": 7}}
+    for name, row in expected.items():
+        assert run("append", name, f"in/{name}.parquet", "--create").code == 0
+        assert run("append", f"{name}_alone", f"in/{name}.parquet", "--create", "--no-index").code == 0
+        assert (_rows(run, name), _rows(run, f"{name}_alone")) == ([row], [{"n": 1}])
+        refused = run("append", f"{name}_alone", f"in/{name}.parquet")
+        assert refused.code == 1 and list(row)[1] in refused.err
+        assert run("merge", f"{name}_alone", f"in/{name}.parquet", "--on", "n", "--no-index").code == 0
+        in_place = {**row} if name == "text" else {"n": 1}  # whose numbers are not in the file
+        assert run("add-files", f"{name}_added", f"in/{name}.parquet", "--create").code == 0
+        assert _rows(run, f"{name}_added") == [in_place]
+    assert run("add-files", "x", "in/text.parquet", "--create", "--no-index").code == 0
+    assert _rows(run, "x") == [{"n": 1}]
+    assert run("append", "arrow", "in/text.feather", "--create", "--format", "arrow").code == 0
+    assert _rows(run, "arrow") == [expected["text"]]
