@@ -405,6 +405,7 @@ def _sniff(connection: duckdb.DuckDBPyConnection, path: str, dialect: Dialect) -
 
 def _pandas_metadata(connection: duckdb.DuckDBPyConnection, paths: list[str]) -> list[dict[bytes, bytes]]:
     """Return what pandas says in each Parquet file about the frame that it wrote."""
+    connection.execute("SET parquet_metadata_cache = true")  # the rows are read next, and their footers not again
     key = pandas_frames.METADATA
     query = "SELECT value FROM parquet_kv_metadata(?) WHERE decode(key) = ?"
     return [{key: value} for (value,) in connection.execute(query, [paths, key.decode()]).fetchall()]
