@@ -331,3 +331,16 @@ def test_nanoseconds_of_spans_are_not_cut(lake: quacklake.Lake) -> None:
     ):
         with pytest.raises(ConstraintError, match='"odd"'):
             lake.create_table("t", given)
+
+
+def test_an_index_is_kept_for_users_too(lake: quacklake.Lake) -> None:
+    lake.create_table("t", SALES)
+    lake.sql("CREATE USER ann")
+    lake.sql("GRANT ALL ON t TO ann")
+    table = lake.as_principal("ann").table("t")
+    named = SALES.set_axis(pd.Index(list("wxyz"), name="label"))
+    with pytest.raises(SchemaMismatchError, match="label"):
+        table.append(named)
+    assert table.append(named, index=False) == 4
+    assert table.merge(SALES.set_index("qty"), on="qty").updated == 8
+    assert table.overwrite(named, index=False) == 4
