@@ -30,6 +30,7 @@ from tests.hostile import NAMES, Writer, payloads
 from tests.seeds import LONG, chance, some
 from tests.service.flight.calls import described
 from tests.service.serving import client
+from tests.tenants.hostile_values import opened_files
 
 OUTSIDE = f"{CANARY} outside"
 
@@ -84,6 +85,31 @@ def test_the_types_of_parameters_show_nothing_hidden(place: Place) -> None:
             except QuacklakeError as error:
                 found = shown(error)
             assert "BIGINT" not in found, sql
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM orders WHERE id = ?) FROM read_text('{0}') WHERE (true",
+        "DELETE FROM orders USING read_text('{0}') WHERE id = ?",
+        "UPDATE orders SET a = ?) , (SELECT content FROM read_text('{0}')",
+        "UPDATE orders SET a = (SELECT content FROM read_text('{0}') WHERE 'x' = ?)",
+        "UPDATE orders SET a = ? FROM '{0}'",
+        "INSERT INTO orders SELECT 1, content FROM read_text('{0}') WHERE content = ?",
+        "INSERT INTO orders VALUES (1, ?) ON CONFLICT (id) DO UPDATE SET a = (SELECT content FROM read_text('{0}'))",
+        "MERGE INTO orders USING read_csv('{0}') c ON id = ? WHEN MATCHED THEN DELETE",
+        "MERGE INTO orders USING orders o ON o.id = ?) FROM read_csv('{0}') x, (SELECT 1 WHEN MATCHED THEN DELETE",
+        "MERGE INTO orders USING orders o ON o.id = ? WHEN MATCHED AND (SELECT true FROM read_csv('{0}')) THEN DELETE",
+        "WITH x AS (SELECT * FROM read_csv('{0}')) DELETE FROM orders USING x WHERE id = ?",
+        "SELECT ?, current_setting('secret_directory') AS \"{0}\"",
+    ],
+)
+def test_the_types_of_parameters_open_no_file(statement: str, place: Place) -> None:
+    sql = statement.format(place.outside)
+    with writing(place.lake) as session, opened_files([Path(place.outside).parent]) as opened:
+        with pytest.raises((NotPermittedError, SqlError)):
+            session.parameter_types(sql)
+    assert not [path for path in opened if path == place.outside]
 
 
 QUOTED = (
