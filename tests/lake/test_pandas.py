@@ -21,7 +21,8 @@ from quacklake.errors import ConstraintError, InputError, InvalidNameError, Sche
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Iterator[quacklake.Lake]:
-    with quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=tmp_path / "data", duckdb_threads=1) as made:
+    url, data, foreign = f"sqlite:///{tmp_path}/lake.db", tmp_path / "data", [str(tmp_path / "in")]
+    with quacklake.connect(url, data_path=data, foreign_paths=foreign, duckdb_threads=1) as made:
         yield made
 
 
@@ -146,11 +147,11 @@ def test_an_index_is_kept_as_columns_wherever_a_frame_comes_from(
         assert plain.columns == list(frame.columns), way
         assert plain.append(make(), index=False) == len(frame), way
     if kind != "a range with a name":
-        inside = tmp_path / "data" / "in" / "1.parquet"
-        inside.parent.mkdir(parents=True)
-        frame.to_parquet(inside)
+        place = tmp_path / "in" / "1.parquet"
+        place.parent.mkdir()
+        frame.to_parquet(place)
         added = lake.create_table("added", frame)
-        assert added.add_files(inside) == len(frame)
+        assert added.add_files(place) == len(frame)
         assert added.to_pylist() == expected * 2
 
 
