@@ -238,10 +238,7 @@ class Compactor:
 
     def _skip_kept(self, count: int) -> None:
         if count:
-            reason = (
-                "they stay in the catalog: a value of each would be rounded or cut in a file, or cannot be read;"
-                " columns of the type DECIMAL(38, 0) keep every digit in files too"
-            )
+            reason = "they stay in the catalog: a file would change a value of each, or it cannot be read"
             self._skip(f"{count} rows", reason)
 
     def _window(
