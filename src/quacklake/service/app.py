@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from fastapi import APIRouter, Depends, FastAPI
+from fastapi import APIRouter, FastAPI
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import Receive, Scope, Send
 
@@ -19,7 +19,6 @@ from quacklake.service.direct import DirectAppends
 from quacklake.service.identity import Gate
 from quacklake.service.metrics import Requests
 from quacklake.service.operators import Operator, operator_router
-from quacklake.service.parameters import check_parameters
 from quacklake.service.paths import divide
 from quacklake.service.problems import PROBLEMS, add_handlers
 from quacklake.service.routes import (
@@ -141,11 +140,10 @@ def create_app(
 
 def _include(app: FastAPI, settings: ServiceSettings, own: Iterable[APIRouter], more: Iterable[APIRouter]) -> None:
     """Add the routes of the service: its ``own``, those of other protocols, and the dashboard."""
-    app.include_router(health.router, prefix=settings.prefix)  # probes may add parameters of their own
-    checked = [Depends(check_parameters)]
+    app.include_router(health.router, prefix=settings.prefix)
     for router in own:
-        app.include_router(router, prefix=f"{settings.prefix}{API}", dependencies=checked)
-    app.include_router(ekko.router, prefix=f"{settings.prefix}/api", dependencies=checked)
+        app.include_router(router, prefix=f"{settings.prefix}{API}")
+    app.include_router(ekko.router, prefix=f"{settings.prefix}/api")
     if settings.web:
         app.include_router(dashboard_router(settings.prefix))
     for router in more:

@@ -19,6 +19,7 @@ from quacklake.format.objects import Limits
 from quacklake.service.access_gate import AccessGate
 from quacklake.service.facts import CURSOR, LIMIT, cursor_of, not_a_cursor, page_size, position_of
 from quacklake.service.identity import hashed
+from quacklake.service.parameters import check_parameters
 from quacklake.service.state import Service, bearer, service_of
 
 if TYPE_CHECKING:
@@ -173,6 +174,7 @@ async def _let_in(service: Service, request: Request, operator: Operator) -> Non
         raise InputError("an operator has no lake", hint="leave lake= out")
     request.scope["principal"] = principal
     service.spend(principal)
+    check_parameters(request.scope)
 
 
 def _page(tenants: Tenants, prefix: str, after: str | None, most: int) -> list[dict[str, Any]]:

@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from fastapi import Request
 from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
+from starlette.datastructures import QueryParams
+from starlette.types import Scope
 
 from quacklake.errors import InputError, nearest
 
@@ -18,15 +20,15 @@ _ALWAYS = "lake"
 _known: WeakKeyDictionary[Callable[..., Any], tuple[str, ...]] = WeakKeyDictionary()
 
 
-async def check_parameters(request: Request) -> None:
+def check_parameters(scope: Scope) -> None:
     """Raise ``InputError`` for the first parameter that the route of a request does not have."""
-    if not request.scope["query_string"]:
+    route = scope.get("route")
+    if not scope["query_string"] or not isinstance(route, APIRoute):
         return
-    route = request.scope["route"]
     known = _known.get(route.endpoint)
     if known is None:
         known = _known[route.endpoint] = tuple(sorted({_ALWAYS, *_parameters(route.dependant)}))
-    for name in request.query_params:
+    for name in QueryParams(scope["query_string"]):
         if name not in known:
             hint = nearest(name, known) or f"this route takes: {', '.join(known)}"
             raise InputError(f'there is no parameter "{name[:100]}"', hint=hint)

@@ -22,6 +22,7 @@ from quacklake.service.events import Events
 from quacklake.service.identity import Gate, Identity, Role
 from quacklake.service.jobs import Jobs
 from quacklake.service.metrics import Requests
+from quacklake.service.parameters import check_parameters
 from quacklake.service.problems import TooBusyError
 from quacklake.service.runners import Runners
 from quacklake.service.sessions import LentSession, SafeSessions
@@ -80,6 +81,7 @@ class Service:
         scope["principal"] = identity.principal
         self.spend(identity.key)
         identity.require(role)
+        check_parameters(scope)
         return identity
 
     def spend(self, principal: str) -> None:
