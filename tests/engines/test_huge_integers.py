@@ -48,8 +48,7 @@ def test_a_number_that_would_be_rounded_is_refused_by_files_and_kept_by_the_cata
         lake.sql(f"INSERT INTO h VALUES ({number})")
     lake.sql("INSERT INTO h VALUES (5), (7)")
     (skipped,) = lake.table("h").flush_inlined_data().skipped
-    assert (skipped.what, "rounded" in skipped.reason) == (f"{len(lost)} rows", True)
-    assert "DECIMAL(38, 0)" in skipped.reason
+    assert (skipped.what, "a file would change" in skipped.reason) == (f"{len(lost)} rows", True)
     assert sum(file["record_count"] for file in lake.table("h").files().to_pylist()) == 2
     assert lake.sql("SELECT count(*) FROM h").fetchall() == [(len(lost) + 2,)]
     assert [report.skipped for report in lake.maintenance.flush_inlined_data()] == [(skipped,)]

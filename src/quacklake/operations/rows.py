@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from quacklake.errors import InputError, MissingExtraError
-from quacklake.format.intervals import INTERVAL, holds_intervals, to_durations
 
 if TYPE_CHECKING:
     import pandas
@@ -68,6 +67,8 @@ class Rows(ABC):
 
 def for_polars(rows: pa.Table) -> pa.Table:
     """Return rows with durations, which polars has for intervals. Raises ``InputError`` for a column of others."""
+    from quacklake.format.intervals import holds_intervals
+
     found = _with_durations(rows)
     for field in found.schema:
         if holds_intervals(field.type):  # polars would end with a panic, which no handler of exceptions sees
@@ -79,6 +80,8 @@ def for_polars(rows: pa.Table) -> pa.Table:
 
 
 def _with_durations(rows: pa.Table) -> pa.Table:
+    from quacklake.format.intervals import INTERVAL, to_durations
+
     for place, field in enumerate(rows.schema):
         if field.type == INTERVAL:
             chunks = [to_durations(chunk) for chunk in rows.column(place).chunks]
