@@ -121,6 +121,8 @@ class Rewriter:
     own: Collection[str] | None = None
     """The views of the session that a query of somebody else may read; None for a query of the session's user."""
     frames: dict[str, DataFrame] = field(default_factory=dict)
+    has_views: bool = False
+    """True when the texts of views are in the query."""
     read: list[tuple[TableInfo, Transaction]] = field(default_factory=list)
     """The tables that were read, each with its transaction."""
     views: list[str] = field(default_factory=list)
@@ -137,7 +139,7 @@ class Rewriter:
         if self.frames:
             return SqlText(escaped(head) + sql, self.frames)
         # a view may name no table
-        return SqlText(f"{head}{unescaped(sql) if self.views else query}")
+        return SqlText(f"{head}{unescaped(sql) if self.has_views else query}")
 
     def add(self, frame: DataFrame) -> str:
         """Add a DataFrame, and return the placeholder for it in the text."""
@@ -255,6 +257,7 @@ class Rewriter:
         return self._known[key]
 
     def _view(self, view: ViewInfo, tx: Transaction, scope: _Scope, table: exp.Table) -> str:
+        self.has_views = True
         if view.dialect == "duckdb":
             self.views.append(view.qualified_name)
             return self._view_relation(view, tx, scope.depth, conditions(table, scope.outside)).sql
