@@ -11,6 +11,7 @@ import pytest
 
 import quacklake
 from quacklake.cli.commands import COMMANDS, Entry
+from quacklake.telemetry import configure_logging
 from tests.cli.conftest import Run
 
 
@@ -164,8 +165,13 @@ def test_packages_are_hidden_only_from_commands_that_cannot_need_them(words: str
     assert unneeded(words.split("|") if words else []) == set(hidden.split())
 
 
-def test_a_misspelt_variable_is_told(run: Run, lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("logging", [False, True])
+def test_a_misspelt_variable_is_told_once(run: Run, lake: Path, logging: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("QUACKLAKE_DATAPATH", "x")
+    monkeypatch.setattr("quacklake.config.resolver.TOLD", told := set[str]())
+    monkeypatch.setattr("quacklake.cli.failures.TOLD", told)
+    if logging:
+        configure_logging()
     answer = run("tables", "--output", "csv")
     assert answer.code == 0
     assert answer.err == (

@@ -24,7 +24,7 @@ import quacklake
 from quacklake import telemetry
 from quacklake.cli.commands import Entry
 from quacklake.cli.context import Options
-from quacklake.cli.failures import Form, report, report_usage, warn_of_variables
+from quacklake.cli.failures import Form, report, report_usage, take_unknown_variables, warn_of_variables
 from quacklake.cli.options import F, option, parameters_of
 from quacklake.cli.programs import QUACKLAKE, Program
 from quacklake.cli.progress import waiting
@@ -101,8 +101,11 @@ def _run(program: Program, function: Callable[..., int | None], ctx: typer.Conte
         try:
             context = program.context(options)
             if function.__name__ != "doctor":  # doctor reports them itself
-                form = replace(form, is_log=context.config.log_format == "json")
-                warn_of_variables(form)
+                unknown = take_unknown_variables()
+                try:
+                    form = replace(form, is_log=context.config.log_format == "json")
+                finally:
+                    warn_of_variables(unknown, form)
                 telemetry.configure_logging(context.config.log_level, context.config.log_format)
             with nullcontext() if function.__name__ in _OWN_SCREEN else waiting(f"{ctx.info_name}: working"):
                 code = function(context, **values)

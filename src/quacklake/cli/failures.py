@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
@@ -101,10 +101,16 @@ def report_usage(error: typer.TyperException, form: Form) -> None:
     _tell("usage", message[:1].lower() + message[1:], hint, form)
 
 
-def warn_of_variables(form: Form) -> None:
-    """Warn about variables that look like settings but are not, which are probably misspelt."""
-    for name, meant in unknown_variables(os.environ).items():
-        TOLD.add(name)
+def take_unknown_variables() -> dict[str, str | None]:
+    """Return the variables that look like settings but are not; those who read the settings do not log them then."""
+    found = unknown_variables(os.environ)
+    TOLD.update(found)
+    return found
+
+
+def warn_of_variables(unknown: Mapping[str, str | None], form: Form) -> None:
+    """Warn about variables that are probably misspelt settings."""
+    for name, meant in unknown.items():
         message = f"the variable {name} is not a setting and has no effect"
         if form.is_log:
             _log(logging.WARNING, "warning", message, meant)
