@@ -41,12 +41,16 @@ Evolve = Annotated[bool, option("--evolve", "Add missing columns to the table, a
 _DELIMITER = "The field delimiter, '\\t' for a tab; by default detected."
 _ESCAPE = "The character before a quote in quoted text; by default the quote character."
 _HEADER = "Whether the first line has column names; by default detected."
+_SHORT = "Fill the fields that a row lacks at its end with NULL."
+_ENCODING = "The encoding of CSV and JSON, such as utf-16 or windows-1252; by default UTF-8, or what its mark says."
 CSV: Bundle = {
     "delimiter": (Annotated[str | None, _csv("--delimiter", _DELIMITER, "CHARACTER")], None),
     "quote": (Annotated[str, _csv("--quote", "The quote character.", "CHARACTER")], '"'),
     "escape": (Annotated[str | None, _csv("--escape", _ESCAPE, "CHARACTER")], None),
     "header": (Annotated[bool | None, _csv("--header/--no-header", _HEADER, show_default=False)], None),
     "skip_lines": (Annotated[int, _csv("--skip-lines", "The number of lines to skip at the beginning.", "N")], 0),
+    "encoding": (Annotated[str | None, _csv("--encoding", _ENCODING, "NAME")], None),
+    "fill_short_rows": (Annotated[bool, _csv("--fill-short-rows", _SHORT)], False),
 }
 
 
