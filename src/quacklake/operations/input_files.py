@@ -277,6 +277,28 @@ class InputFiles:
             raise self._unreadable(error) from error
         return self._sniffed[path]
 
+    def fractions(self, wanted: TableSchema) -> set[str]:
+        """Return the columns of whole numbers of ``wanted`` for which text files have a number that is not whole."""
+        if self.found.format not in ("csv", "json"):
+            return set()
+        try:
+            found = self._guess(wanted)
+            return {
+                column.name
+                for column in wanted.columns
+                for name, guess in found.items()
+                if fold(name) == fold(column.name) and guess == "DOUBLE" and not column.nested
+                if column.duckdb_type() in WHOLE and self._has_fraction(name)
+            }
+        except _FAILURES as error:
+            raise self._unreadable(error) from error
+
+    def _has_fraction(self, column: str) -> bool:
+        name = quote(column)
+        with self._connection() as connection:
+            odd = f"{name} <> trunc({name}) OR NOT isfinite({name})"
+            return bool(first_row(connection, f"SELECT 1 FROM ({self.as_sql({column: 'DOUBLE'})}) WHERE {odd} LIMIT 1"))
+
     def as_sql(self, types: dict[str, str]) -> str:
         """Return a query over the files for a connection that may read them, columns with these types."""
         sql, values = self._query(types, None)
