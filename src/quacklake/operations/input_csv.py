@@ -30,7 +30,9 @@ OpenText = Callable[[], AbstractContextManager[TextIO]]
 class CsvOptions:
     """The user's options for a CSV file; None means to detect the value. JSON files have an encoding, too.
 
-    ``fill_short_rows`` gives the fields that a row lacks at its end the value NULL.
+    ``fill_short_rows`` gives the fields that a row lacks at its end the value NULL. ``decimal`` and ``thousands`` are
+    the characters in numbers, ``date_format`` and ``timestamp_format`` are written as in ``%d.%m.%Y %H:%M``, and
+    ``nulls`` are texts that mean NULL.
     """
 
     delimiter: str | None = None
@@ -40,15 +42,50 @@ class CsvOptions:
     skip: int = 0
     encoding: str | None = None
     fill_short_rows: bool = False
+    decimal: str | None = None
+    thousands: str | None = None
+    date_format: str | None = None
+    timestamp_format: str | None = None
+    nulls: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if self.encoding is not None:
             check_encoding(self.encoding)
-        for name, value in (("delimiter", self.delimiter), ("quote", self.quote), ("escape", self.escape)):
+        for name, value in (
+            ("delimiter", self.delimiter),
+            ("quote", self.quote),
+            ("escape", self.escape),
+            ("decimal separator", self.decimal),
+            ("thousands separator", self.thousands),
+        ):
             if value is not None and len(value) != 1:
                 raise InputError(f"{value!r} is not one character", hint=f"the {name} is one, such as ';' or '\\t'")
         if self.skip < 0:
             raise InputError("the number of lines to skip is negative")
+        point = self.decimal or "."
+        if point not in ".," or self.thousands == point or (self.thousands or "'") not in ".,' _\u00a0\u202f\u2019":
+            raise InputError(
+                f"numbers cannot be written with {point!r} and {self.thousands!r}",
+                hint='such as decimal="," and thousands=".": the decimal separator is one of the two, too',
+            )
+        if isinstance(self.nulls, str):
+            raise InputError(f"{self.nulls!r} is a text, not texts that mean NULL", hint=f"nulls=[{self.nulls!r}]")
+
+    @property
+    def has_values(self) -> bool:
+        """True if the options say how values are written."""
+        return bool(self.decimal or self.thousands or self.date_format or self.timestamp_format or self.nulls)
+
+    def arguments(self) -> dict[str, Any]:
+        """Return arguments for DuckDB's ``read_csv`` that say how values are written."""
+        found = {
+            "decimal_separator": self.decimal,
+            "thousands": self.thousands,
+            "dateformat": self.date_format,
+            "timestampformat": self.timestamp_format,
+            "nullstr": ["", *self.nulls] if self.nulls else None,
+        }
+        return {name: value for name, value in found.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)

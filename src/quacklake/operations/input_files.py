@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from quacklake.duckdb_versions import arrow_reader, connect, first_row
 from quacklake.engines.duckdb.connections import connect_store, file_name
-from quacklake.engines.duckdb.exact_reading import LOCAL, WHOLE, ZONED, day, lossless, whole, wider
+from quacklake.engines.duckdb.exact_reading import WHOLE, lossless, wider
 from quacklake.errors import InputError
 from quacklake.format.names import fold, quote, sql_value
 from quacklake.format.schema import TableSchema
@@ -37,6 +37,7 @@ from quacklake.operations.input_csv import (
 )
 from quacklake.operations.input_paths import FoundFiles, PathLike, find
 from quacklake.operations.input_text import encoding_of, suggest, transcode, undecodable
+from quacklake.operations.input_values import exact_text, hint_of
 from quacklake.operations.pandas_frames import StoredRange
 from quacklake.storage import Store
 
@@ -130,7 +131,8 @@ class InputFiles:
         detail = next((f": {line}" for line in lines[1:] if line.startswith("Error ")), "")
         file = next((line.removeprefix("file = ") for line in lines if line.startswith("file = ")), self.name)
         name = self.name if len(self.found.paths) == 1 else self._rewritten.get(file, file)
-        return InputError(f"cannot read {name} as {self.found.format}: {lines[0]}{detail}")
+        hint = hint_of(detail) if self.found.format == "csv" else None
+        return InputError(f"cannot read {name} as {self.found.format}: {lines[0]}{detail}", hint=hint)
 
     def _name_of(self, path: str) -> str:
         """Return how errors call a file."""
@@ -271,7 +273,7 @@ class InputFiles:
             ((dialect, (path, *_)),) = self._dialects.items()
             if path not in self._sniffed:
                 with self._connection() as connection:
-                    self._sniffed[path] = _sniff(connection, path, dialect)[1]
+                    self._sniffed[path] = _sniff(connection, path, dialect, self.csv)[1]
             check_filled(partial(self._text, path), dialect)
         except _FAILURES as error:
             raise self._unreadable(error) from error
@@ -366,7 +368,7 @@ class InputFiles:
             yield self._with_bytes, None, {}
             return
         for dialect, headers in self._dialects.items():
-            paths, options = list(headers), dialect.arguments()
+            paths, options = list(headers), dialect.arguments() | self.csv.arguments()
             columns = {fold(column.strip()) for header in headers.values() for column in header}
             if names is not None and not dialect.header:
                 options["names"] = self._by_position(paths[0], list(names))
@@ -395,7 +397,7 @@ class InputFiles:
                 name = self._name_of(path)
                 dialect, first = dialect_of(partial(self._text, path), name, self.csv)
                 if dialect.header is None or dialect.fill_short_rows:
-                    header, self._sniffed[path] = _sniff(connection, path, dialect)
+                    header, self._sniffed[path] = _sniff(connection, path, dialect, self.csv)
                     dialect = replace(dialect, header=header if dialect.header is None else dialect.header)
                 if dialect.header:
                     check_header(first, name, dialect)
@@ -423,17 +425,15 @@ class InputFiles:
         """
         if self.found.format == "json":
             return self._exact_json(types)
-        if self.found.format != "csv" or wanted is None:
+        if self.found.format != "csv":
             return {}
         found: dict[str, tuple[str, str]] = {}
         for name, type_ in types.items():
-            guess = self._guessed.get(name, "")
-            if type_ in WHOLE and guess == "DOUBLE":
-                found[name] = guess, whole(name, type_)
-            elif type_ == "DATE" and guess.startswith("TIMESTAMP"):
-                found[name] = guess, day(name, guess)
-            elif type_ in LOCAL and guess == ZONED:
-                found[name] = guess, f"make_timestamp(epoch_us({quote(name)}))::{type_}"
+            exact = (
+                None if name in self.found.folders else exact_text(name, type_, self._guessed.get(name, ""), self.csv)
+            )
+            if exact is not None:
+                found[name] = exact
         return found
 
     def _exact_json(self, types: dict[str, str]) -> dict[str, tuple[str, str]]:
@@ -468,13 +468,15 @@ class InputFiles:
             raise fault
 
 
-def _sniff(connection: duckdb.DuckDBPyConnection, path: str, dialect: Dialect) -> tuple[bool, dict[str, str]]:
+def _sniff(
+    connection: duckdb.DuckDBPyConnection, path: str, dialect: Dialect, options: CsvOptions
+) -> tuple[bool, dict[str, str]]:
     """Return whether a CSV file seems to have a header, and its columns with the types of the first rows."""
-    arguments = dialect.arguments() | {"sample_size": _SNIFFED_ROWS}
-    options = "".join(f", {name} = ?" for name in arguments)
+    arguments = dialect.arguments() | options.arguments() | {"sample_size": _SNIFFED_ROWS}
+    given = "".join(f", {name} = ?" for name in arguments)
     pattern = re.sub(r"([*?\[])", r"[\1]", path)
     sniffed = first_row(
-        connection, f"SELECT HasHeader, Columns FROM sniff_csv(?{options})", [pattern, *arguments.values()]
+        connection, f"SELECT HasHeader, Columns FROM sniff_csv(?{given})", [pattern, *arguments.values()]
     )
     if sniffed is None:
         return False, {}

@@ -350,6 +350,8 @@ def _may_lose_zones(files: InputFiles, time: pa.Field) -> bool:
         return False
     if files.found.format == "json":
         return True
+    if files.csv.timestamp_format is not None:
+        return False  # the format says whether there is a zone
     zoned = is_zoned(quote(time.name))
     return files.first_where(time.name, zoned if time.type.tz is None else f"NOT {zoned}") is not None
 
