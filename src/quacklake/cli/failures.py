@@ -39,7 +39,10 @@ _TYPED = (
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The form of errors: text; JSON with the code, message and hint; or a line of a JSON log, which has more."""
+    """The form of errors: text, JSON, or a line of a JSON log.
+
+    JSON has the code, message and hint; a line of a log has more.
+    """
 
     is_json: bool = False
     is_log: bool = False
@@ -102,7 +105,10 @@ def report_usage(error: typer.TyperException, form: Form) -> None:
 
 
 def take_unknown_variables() -> dict[str, str | None]:
-    """Return the variables that look like settings but are not; those who read the settings do not log them then."""
+    """Return the variables that look like settings but are not, to warn of them here.
+
+    Whoever reads the settings does not log them then.
+    """
     found = unknown_variables(os.environ)
     TOLD.update(found)
     return found

@@ -85,13 +85,13 @@ class Output:
         total = 0
         kept: list[pa.RecordBatch] = []
 
-        def counted() -> Iterator[pa.RecordBatch]:
+        def count_batches() -> Iterator[pa.RecordBatch]:
             nonlocal total
             for batch in rows:
                 total += batch.num_rows
                 yield batch
 
-        reader = pa.RecordBatchReader.from_batches(rows.schema, counted())
+        reader = pa.RecordBatchReader.from_batches(rows.schema, count_batches())
         if not self.for_people or limit is None:
             self.rows(reader)
             return total

@@ -150,12 +150,12 @@ class RemoteLake(RemoteReader):
         if isinstance(version, str):
             version, tag = None, version
         if tag is not None:
-            version = self._tagged(tag)
+            version = self._find_tag(tag)
         when = timestamp.isoformat() if isinstance(timestamp, dt.datetime) else timestamp
         found = self.transport.facts("/schemas", {"version": version, "timestamp": when})
         return RemoteLakeAt(self.transport, int(found["snapshot"]))
 
-    def _tagged(self, tag: str) -> int:
+    def _find_tag(self, tag: str) -> int:
         for each in self.transport.facts("/tags")["tags"]:
             if each["tag"] == tag:
                 return int(each["snapshot_id"])

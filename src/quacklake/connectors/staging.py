@@ -189,7 +189,10 @@ class StagedSink:
 
 
 def check_staged(store: Store, folder: str, prepared: PreparedCommit) -> None:
-    """Raise ``PathError`` for a file outside of the folder of a stage: whoever writes a checkpoint may name any."""
+    """Raise ``PathError`` for a file outside of the folder of a stage.
+
+    Whoever writes a checkpoint may name any file.
+    """
     for file in prepared.data_files:
         if not store.own(file.path).startswith(folder):
             raise PathError(f"{file.path!r} is no file that this sink has written")

@@ -106,7 +106,7 @@ def stored_index(schema: pa.Schema, *, index: bool) -> Mapping[str, str | None]:
 
 def index_columns(metadata: Mapping[bytes, bytes] | None) -> list[str]:
     """Return the columns in which pandas stored an index, according to the metadata of a schema or a file."""
-    return [name for name in _described(metadata) if isinstance(name, str)]
+    return [name for name in _read_index_columns(metadata) if isinstance(name, str)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,13 +129,13 @@ class StoredRange:
 
 def stored_range(metadata: Mapping[bytes, bytes] | None) -> StoredRange | None:
     """Return the index with a name that metadata has only the bounds of."""
-    match _described(metadata):
+    match _read_index_columns(metadata):
         case [{"kind": "range", "name": str(name), "start": int(start), "stop": int(stop), "step": int(step)}] if step:
             return StoredRange(name, start, stop, step) if name else None
     return None
 
 
-def _described(metadata: Mapping[bytes, bytes] | None) -> list[Any]:
+def _read_index_columns(metadata: Mapping[bytes, bytes] | None) -> list[Any]:
     if metadata is None or METADATA not in metadata:
         return []
     try:

@@ -66,7 +66,10 @@ class Rows(ABC):
 
 
 def for_polars(rows: pa.Table) -> pa.Table:
-    """Return rows with durations, which polars has for intervals. Raises ``InputError`` for a column of others."""
+    """Return rows with durations in place of intervals, which polars does not have.
+
+    Raises ``InputError`` for a column of intervals with months.
+    """
     from quacklake.format.intervals import holds_intervals
 
     found = _with_durations(rows)

@@ -35,15 +35,15 @@ def choose_version(
     if timestamp is not None:
         return instant(timestamp)
     if tag is not None:
-        return _checked_tag(tag)
+        return _check_tag(tag)
     if isinstance(version, str):
-        return _checked_tag(version)
+        return _check_tag(version)
     chosen = version if to is None else to
     assert chosen is not None
     return chosen
 
 
-def _checked_tag(tag: str) -> str:
+def _check_tag(tag: str) -> str:
     try:
         return check_tag(tag)
     except InputError as error:

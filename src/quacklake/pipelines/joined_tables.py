@@ -21,8 +21,9 @@ PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 def follow_joined(lake: Lake, session: SparkSession, query: str, prefix: str) -> tuple[str, Collection[str]]:
-    """Return a query in Spark's SQL in which temporary views of the newest rows stand for lake tables, and these views.
+    """Return a query in Spark's SQL with views in place of lake tables, and the views.
 
+    They are temporary and show the newest rows.
     ``prefix`` keeps the views of several pipelines apart. Views of the lake, and names with a time of their own, stay.
     """
     from quacklake.spark.datasource.source_classes import FORMAT

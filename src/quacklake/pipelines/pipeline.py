@@ -76,7 +76,10 @@ class PipelineLease:
 
 @dataclass(frozen=True)
 class PipelineHold:
-    """The hold of a process on a pipeline. ``ended`` is true for a process of this machine that is gone."""
+    """The hold of a process on a pipeline.
+
+    ``ended`` is true for a process of this machine that is gone.
+    """
 
     until: datetime
     heartbeat: datetime

@@ -31,7 +31,9 @@ def spark_query(query: str) -> str:
 
 
 def rewrite_for_spark(query: str, change: Callable[[exp.Query], exp.Expr]) -> str:
-    """Return a query in Spark's SQL after a change of its tree. Exact percentiles stay exact.
+    """Return a query in Spark's SQL after a change of its tree.
+
+    Exact percentiles stay exact.
 
     >>> rewrite_for_spark("SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY x) FROM t", lambda tree: tree.limit(1))
     'SELECT PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY x) FROM t LIMIT 1'

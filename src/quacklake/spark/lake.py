@@ -148,7 +148,7 @@ class SparkLake(SparkMaintaining):
         return run(self._engine, self._sessions, text, params)
 
     def run_stored_query(self, text: str, *, views: Collection[str] = ()) -> DataFrame:
-        """Run a query that somebody else has written, over the lake and these views of the Spark session alone.
+        """Run a query of somebody else over the lake and these views of the session alone.
 
         It calls no function that runs programs, reads files or tells about the session. Raises ``NotPermittedError``
         for one that would, and ``NotFoundError`` for another table.

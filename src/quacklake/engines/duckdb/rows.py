@@ -116,7 +116,7 @@ REFUSALS: Mapping[str, str] = MappingProxyType(
         _ENDLESS_SECONDS: "a column of the type TIMESTAMP holds infinity in files too",
         _CUT: "in files intervals have whole milliseconds, less than 50 days of them, and no part below zero;"
         " a BIGINT of microseconds holds the others",
-        _SHIFTED: "in files times are in UTC: at AT TIME ZONE INTERVAL 0 HOUR is the same time there",
+        _SHIFTED: 'a file holds times in UTC: "x AT TIME ZONE INTERVAL 0 HOUR" converts the column x',
     }
 )
 """The words of the error about a value, each with its hint."""

@@ -90,6 +90,37 @@ _CONVERSIONS = {
 """The kinds of types that a kind can be cast to."""
 
 
+_FLAGS = {
+    **dict.fromkeys((4, 9, 10, 11), True),  # SQL, cancelling, bulk ingestion, also in transactions
+    5: False,  # Substrait
+    **dict.fromkeys((500, 501, 502), False),  # statements that create or drop
+    506: True,  # every table can be read
+    515: True,  # aliases of columns
+    516: True,  # NULL || 'a' is NULL
+    518: True,  # aliases of tables,
+    519: False,  # which may be names of other tables
+    520: True,  # ORDER BY with expressions,
+    521: True,  # and with columns that are not selected
+    523: True,  # LIKE … ESCAPE
+    524: True,  # NOT NULL
+    527: False,  # foreign keys that are enforced
+    532: True,  # catalog.schema.table
+    536: False,  # FOR UPDATE
+    537: False,  # procedures
+    539: True,  # correlated subqueries
+    556: True,  # a row includes its BLOBs
+    563: True,  # transactions
+    565: False,
+    566: False,
+    572: True,  # batches
+    573: False,  # savepoints
+    574: False,  # parameters of procedures
+    575: True,
+    576: False,
+}
+"""The facts that are true or false for every client."""
+
+
 def server_facts(settings: FlightSettings, *, read_only: bool, wanted: list[int]) -> pa.Table:
     """Return the facts with these numbers of the protocol, or all of them for none. Unknown numbers are left out."""
     known = {
@@ -126,35 +157,7 @@ def _facts(settings: FlightSettings, *, read_only: bool) -> tuple[dict[int, Any]
         530: "procedure",
         531: "catalog",
     }
-    flags = {
-        3: read_only,
-        **dict.fromkeys((4, 9, 10, 11), True),  # SQL, cancelling, bulk ingestion, also in transactions
-        5: False,  # Substrait
-        **dict.fromkeys((500, 501, 502), False),  # statements that create or drop
-        506: True,  # every table can be read
-        515: True,  # aliases of columns
-        516: True,  # NULL || 'a' is NULL
-        518: True,  # aliases of tables,
-        519: False,  # which may be names of other tables
-        520: True,  # ORDER BY with expressions,
-        521: True,  # and with columns that are not selected
-        523: True,  # LIKE … ESCAPE
-        524: True,  # NOT NULL
-        527: False,  # foreign keys that are enforced
-        532: True,  # catalog.schema.table
-        536: False,  # FOR UPDATE
-        537: False,  # procedures
-        539: True,  # correlated subqueries
-        556: True,  # a row includes its BLOBs
-        563: True,  # transactions
-        565: False,
-        566: False,
-        572: True,  # batches
-        573: False,  # savepoints
-        574: False,  # parameters of procedures
-        575: True,
-        576: False,
-    }
+    flags = {3: read_only, **_FLAGS}
     largest = dict.fromkeys(range(541, 562), 0) | {  # 0 where there is no limit
         547: safety.max_columns or 0,
         557: safety.max_text,

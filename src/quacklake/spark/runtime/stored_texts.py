@@ -1,4 +1,4 @@
-"""Texts in Spark's SQL that others have stored: views, sort keys and the queries of pipelines.
+"""Views, sort keys and queries of pipelines that others have stored, for Spark.
 
 Spark runs whatever stands in them as whoever reads the view or writes the table: ``reflect(…)`` calls any method of
 Java, ``TRANSFORM … USING 'sh'`` starts a program, ``${env:NAME}`` becomes a secret, ``csv.`/path` `` is a file. So a
@@ -107,7 +107,10 @@ def query_text(text: str) -> str:
 
 
 def expression_text(text: str, dialect: str = "spark") -> str:
-    """Return the expression that a stored text is, as Spark may compute it. Raises as ``query_text`` does."""
+    """Return the expression that a stored text is, as Spark may compute it.
+
+    Raises as ``query_text`` does.
+    """
     tree = _parse(f"SELECT {text}", exp.Select, dialect)
     if len(tree.expressions) != 1 or [name for name, part in tree.args.items() if part] != ["expressions"]:
         raise SqlError(f"{text!r} is not one expression")
@@ -131,7 +134,10 @@ def _parse(text: str, kind: type[exp.Expr], dialect: str = "spark") -> exp.Expr:
 
 
 def _text_of(tree: exp.Expr) -> str:
-    """Write a tree with every name in backticks, and check the words of the text. It must mean the same."""
+    """Return the text of a tree, with every name in backticks and every word checked.
+
+    Raises ``UnsupportedFeatureError`` for a text that means something else than the tree.
+    """
     made = _write(tree)
     words = spark_words(made)
     _check_words(words)
@@ -156,7 +162,7 @@ def _write(tree: exp.Expr) -> str:
 
 
 def _check_words(words: Sequence[Word]) -> None:
-    """Raise ``NotPermittedError`` for the first word that is not known to be harmless at its place."""
+    """Raise ``NotPermittedError`` for a word that is not known to be harmless."""
     texts = ["", *(word.text for word in words), ""]
     for word, before, after in zip(words, texts, texts[2:], strict=False):
         if not _is_harmless(word, before, after):

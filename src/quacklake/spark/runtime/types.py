@@ -47,14 +47,17 @@ _ADOPTED = (*_TIMES, "uint64", "interval", "timestamp_ns", "int128", "uint128", 
 
 
 def quote(name: str) -> str:
-    """Return a name in backticks. Raises ``UnsupportedFeatureError`` for one that Spark would read as a variable."""
+    """Return a name in backticks.
+
+    Raises ``UnsupportedFeatureError`` for one that Spark would read as a variable.
+    """
     if "${" in name:
         raise UnsupportedFeatureError(f"Spark would replace ${{ in the name {name!r} by a setting")
     return "`" + name.replace("`", "``") + "`"
 
 
 def literal(text: str) -> str:
-    """Return a string literal that depends neither on the session's rules for backslashes nor on its variables."""
+    """Return a string literal that means the same under all settings of a session."""
     if "'" in text or "\\" in text or "$" in text or not text.isprintable():
         return f"decode(X'{text.encode().hex()}', 'UTF-8')"
     return f"'{text}'"

@@ -32,7 +32,9 @@ def spark_words(text: str) -> list[Word]:
 
 
 def hide_calls(text: str, functions: Sequence[str]) -> str:
-    """Return a text of the same length that calls functions by names that sqlglot leaves as they are.
+    """Return a text of the same length with other names for some functions.
+
+    sqlglot leaves calls by these names as they are.
 
     >>> hide_calls("SELECT window(ts, '1 hour')", ["WINDOW"])
     "SELECT QL_DOW(ts, '1 hour')"

@@ -32,7 +32,7 @@ def run(engine: SparkEngine, sessions: LakeSessions, text: str, params: Paramete
 
 
 def run_stored(engine: SparkEngine, sessions: LakeSessions, text: str, own: Collection[str]) -> DataFrame:
-    """Run a query that somebody else has written, over the lake and the views ``own`` of the Spark session."""
+    """Run a query of somebody else over the lake and views of the Spark session."""
     with sessions.current().cursor() as session:
         return run_stored_query(Statement(engine, session), text, own)
 

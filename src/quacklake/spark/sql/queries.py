@@ -68,8 +68,9 @@ def run_query(statement: Statement, text: str, head: str = "") -> DataFrame:
 
 
 def run_stored_query(statement: Statement, text: str, own: Collection[str]) -> DataFrame:
-    """Run a query that somebody else has written, over the lake and the views ``own`` of the session alone.
+    """Run a query of somebody else over the lake and some views of the session alone.
 
+    ``own`` names these views.
     Raises ``NotPermittedError`` for what might do harm, and ``NotFoundError`` for any other relation.
     """
     return statement.run(Rewriter(statement, own={fold(name) for name in own}).text(query_text(text)))
