@@ -21,7 +21,8 @@ def main(location: str, token: str, what: str, *arguments: str) -> None:
             writer.write_batch(pa.record_batch([pa.array(range(start, start + 1000), pa.int64())], SCHEMA))
     else:
         info = client.get_flight_info(flight.FlightDescriptor.for_command(arguments[0]), options=options)
-        client.do_get(info.endpoints[0].ticket, options=options).read_chunk()
+        reader = client.do_get(info.endpoints[0].ticket, options=options)  # a reader that nobody holds cancels its call
+        reader.read_chunk()
     print("ready", flush=True)
     time.sleep(600)
 

@@ -70,7 +70,7 @@ def test_an_upload_of_a_client_that_was_killed_leaves_nothing(served: Served) ->
     served.lake.create_table("killed", SCHEMA)
     before = served.lake.current_snapshot()
     with process("client", served.service.location, WRITER, "append", "killed") as (client, ready):
-        assert ready == "ready" and served.service.handlers.slots.taken == 1
+        assert ready == "ready" and eventually(lambda: served.service.handlers.slots.taken == 1)
         client.kill()
         client.wait()
     assert eventually(lambda: idle(served))
@@ -80,7 +80,7 @@ def test_an_upload_of_a_client_that_was_killed_leaves_nothing(served: Served) ->
 def test_a_query_of_a_client_that_was_killed_ends(served: Served) -> None:
     asked = json.dumps({"sql": LONG})
     with process("client", served.service.location, READER, "read", asked) as (client, ready):
-        assert ready == "ready" and served.service.handlers.slots.taken == 1
+        assert ready == "ready" and eventually(lambda: served.service.handlers.slots.taken == 1)
         client.kill()
         client.wait()
     assert eventually(lambda: idle(served))
