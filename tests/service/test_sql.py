@@ -272,12 +272,30 @@ def test_decimals_and_infinite_numbers_survive_as_text(service: Served) -> None:
     assert math.isclose(row["f"], 1e308)
 
 
-@pytest.mark.parametrize("text", ["SELEC *\nFROM t", "SELECT *\nFORM t", "INSER INTO t VALUES (1)", "garbage"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELEC *\nFROM t", "SELECT *\nFORM t", "INSER INTO t VALUES (1)", "garbage", "DELETE FRM t",
+        "UPDATE t SE id = 1", "DROP TABL t", "CREATE TABEL x (i INT)", "ALTER TABLE t ADD COLUM", "EXPLAIN DELETE FRM t",
+    ],
+)  # fmt: skip
 def test_a_misspelt_statement_is_shown_where_it_is_wrong(service: Served, text: str) -> None:
     for who in (service.reader, service.admin):
         problem = who.post("/api/v1/sql", json={"sql": text}).json()
         assert (problem["status"], problem["code"]) == (400, "input.sql")
         lines = problem["detail"].splitlines()
         assert "syntax error" in lines[0] and lines[-2].startswith("LINE ") and lines[-1].strip() == "^"
-    refused = service.admin.post("/api/v1/sql", json={"sql": "ATTACH 'elsewhere.db'"}).json()
-    assert (refused["status"], refused["code"]) == (403, "not_permitted")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ATTACH 'elsewhere.db'", "DROP TABLE t", "EXPLAIN DELETE FROM t", "CREATE TABLE x (i INT) PARTITION BY (i)",
+        "ALTER TABLE t SET PARTITION BY (id)", "ALTER TABLE t SET OPTIONS (target_file_size = '1MB')",
+        "CREATE MATERIALIZED VIEW v AS SELECT 1 AS a", "GRANT SELECT ON t TO ann", "SHOW SINKS",
+    ],
+)  # fmt: skip
+def test_a_statement_that_is_right_and_not_allowed_is_forbidden(service: Served, text: str) -> None:
+    for who in (service.reader, service.admin):
+        is_problem(who.post("/api/v1/sql", json={"sql": text}), 403, "not_permitted")
+    is_problem(service.reader.post("/api/v1/sql", json={"sql": "DELETE FROM t"}), 403, "not_permitted")

@@ -224,9 +224,10 @@ class Cursor:
         return True
 
     def expect(self, *keywords: str) -> None:
-        """Consume these keywords. Raises ``SqlError`` when they do not come next."""
-        if not self.accept(*keywords):
-            raise self.unexpected()
+        """Consume these keywords. Raises ``SqlError`` at the first that does not come next."""
+        for keyword in keywords:
+            if not self.accept(keyword):
+                raise self.unexpected()
 
     def end(self) -> None:
         """Raise ``SqlError`` when any words are left."""

@@ -24,6 +24,7 @@ class ReadingGuard(StoredTextGuard):
     def admit(self, session: Session, cursor: Cursor) -> Cursor:
         """Return a query. Raises ``NotPermittedError`` for any other statement."""
         if statements.handler(cursor) is not queries.query:
+            checks.check_syntax(session, cursor)
             raise NotPermittedError("only a query can run here", hint="write one SELECT")
         return cursor
 
