@@ -17,6 +17,7 @@ from quacklake.config import Config, resolve
 from quacklake.errors import ConfigError, InputError, NotFoundError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     import typer
 
     from quacklake.lake.lake import Lake, LakeAt
@@ -161,6 +162,17 @@ class Context:
         if all_rows:
             return None
         return self.config.shown_rows if limit is None else count_of(limit)
+
+    def terminal_limit(self, limit: str | None, all_rows: bool) -> int | None:
+        """Like ``row_limit``, but None where no limit is given and the output is not a table on a terminal."""
+        return self.row_limit(limit, all_rows or (limit is None and not self.output.on_terminal))
+
+    def print_list(self, rows: pa.Table, count: int | None, total: int | None = None) -> None:
+        """Print the first ``count`` rows of a list (None for all) and say how many there are: ``total``, or all."""
+        total = rows.num_rows if total is None else total
+        shown = rows if count is None else rows.slice(0, count)
+        self.output.rows(shown, total=total)
+        self.output.mention_more(total - shown.num_rows)
 
     def confirm(self, question: str, *, yes: bool, must: str | None = None) -> None:
         """Ask for confirmation on a terminal. Elsewhere, raise ``InputError`` if ``must`` names what to confirm."""

@@ -209,6 +209,29 @@ def test_files_lists_paths_sizes_and_deletes(run: Run, lake: Path) -> None:
     assert all(row["path"] in run("files", "big.numbers").out for row in rows)
 
 
+def test_long_lists_show_what_fits_on_a_terminal(run: Run, lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("sql", "CALL set_option('data_inlining_row_limit', 0); CREATE TABLE days (n INT) PARTITION BY (n)")
+    run("sql", "INSERT INTO days SELECT * FROM range(12)")
+    monkeypatch.setenv("QUACKLAKE_SHOWN_ROWS", "2")
+    assert run("files", "days").out.splitlines()[-1] == "12 rows"  # a pipe gets all of it
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "dumb")
+    assert run("files", "days").out.splitlines()[-2:] == ["12 rows, 2 shown", "… and 10 more; --all shows them"]
+    assert run("files", "days", "--all").out.splitlines()[-1] == "12 rows"
+    assert run("files", "days", "-n", "11").out.splitlines()[-1] == "… and 1 more; --all shows them"
+    assert len(run("files", "days", "-o", "csv").out.splitlines()) == 13
+    many = len(run("tables", "-o", "json").json)
+    assert run("tables").out.splitlines()[-1] == f"… and {many - 2} more; --all shows them"
+    assert run("tables", "--all").out.splitlines()[-1] == f"{many} rows"
+    for file in (lake / "data").rglob("main/days/**/*.parquet"):
+        file.unlink()
+    broken = run("verify")
+    assert broken.code == 1
+    assert broken.out.splitlines()[-2:] == ["12 rows, 2 shown", "… and 10 more; --all shows them"]
+    assert run("verify", "--all").out.splitlines()[-1] == "12 rows"
+
+
 def test_files_of_an_inlined_table_are_none(run: Run, lake: Path) -> None:
     assert run("files", "people", "--output", "json").json == []
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from quacklake.cli.context import Context
 from quacklake.cli.options import (
+    AllRows,
     Bundle,
     DryRun,
     Yes,
@@ -313,33 +314,35 @@ def verify(
     deep: Annotated[bool, option("--deep", "Also read all rows.")] = False,
     repair: Annotated[bool, option("--repair", "Show what can be repaired without losing anything.")] = False,
     yes: Annotated[bool, option("--yes -y", "With --repair, repair it.")] = False,
+    all_rows: AllRows = False,
 ) -> int:
     """It checks the catalog and the files. The exit code is 1 if there are errors, and 0 if there are only warnings."""
     if yes and not repair:
         raise InputError("--yes needs --repair")
+    count = context.terminal_limit(None, all_rows)
     with context.open(write=repair and yes) as lake:
         with stages() as progress:
             report = lake.verify(deep=deep, progress=progress)
         if repair:
             done = lake.maintenance.repair(report, dry_run=not yes)
-            _print_repair(context, done)
+            _print_repair(context, done, count)
             remaining = (*done.left, *(done.repaired if done.dry_run else ()))
             return _BROKEN if any(found.severity == "error" for found in remaining) else 0
     if context.output.for_people and report.ok:
         context.output.say(f"no damage found: {plural(report.files, 'file')}, snapshot {report.snapshot}")
     else:
-        context.output.rows(_finding_rows(report.findings))
+        context.print_list(_finding_rows(report.findings), count)
     for skipped in report.skipped:
         context.output.say(f"not checked: {skipped.what}: {skipped.reason}")
     return _BROKEN if report.errors else 0
 
 
-def _print_repair(context: Context, done: RepairReport) -> None:
+def _print_repair(context: Context, done: RepairReport, shown: int | None) -> None:
     if not context.output.for_people:
         context.output.rows(_finding_rows((*done.repaired, *done.left)))
         return
     if done.repaired:
-        context.output.rows(_finding_rows(done.repaired))
+        context.print_list(_finding_rows(done.repaired), shown)
     count = plural(len(done.repaired), "finding")
     verb = (
         f"{count} can be repaired with --repair --yes"
@@ -348,7 +351,7 @@ def _print_repair(context: Context, done: RepairReport) -> None:
     )
     context.output.say(verb if done.repaired else "nothing to repair")
     if done.left:
-        context.output.rows(_finding_rows(done.left))
+        context.print_list(_finding_rows(done.left), shown)
         context.output.say(f"{plural(len(done.left), 'finding')} cannot be repaired")
 
 

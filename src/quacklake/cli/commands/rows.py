@@ -90,7 +90,7 @@ def scan(
 
     Rows are printed while they are read, in bounded memory.
     """
-    count = context.row_limit(limit, all_rows or (limit is None and not context.output.on_terminal))
+    count = context.terminal_limit(limit, all_rows)
     with context.open() as lake:
         frame = context.view(lake, at).table(table).scan(names_of(columns), where)
         if count is None:

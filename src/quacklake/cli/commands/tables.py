@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from quacklake.cli.context import Context
-from quacklake.cli.options import At, TableName
+from quacklake.cli.options import AllRows, At, ShownRows, TableName
 from quacklake.cli.progress import track
 from quacklake.errors import CorruptFileError, PathError, UnsupportedFeatureError
 
@@ -35,7 +36,10 @@ class TableSize:
 
 def _measure(view: Lake | LakeAt) -> list[TableSize]:
     """Return the sizes of all tables at one snapshot. Rows are counted from metadata where possible."""
-    names = view.tables()
+    return _sizes_of(view, view.tables())
+
+
+def _sizes_of(view: Lake | LakeAt, names: Sequence[str]) -> list[TableSize]:
     return [_size_of(view.table(name), name) for name in track(names, "measuring tables", len(names))]
 
 
@@ -84,16 +88,22 @@ def info(context: Context, at: At = None) -> None:
         )
 
 
-def tables(context: Context, at: At = None) -> None:
-    """Rows are counted from the metadata where possible. Inlined rows are in the catalog, all others in files."""
+def tables(context: Context, limit: ShownRows = None, all_rows: AllRows = False, at: At = None) -> None:
+    """Rows are counted from the metadata where possible. Inlined rows are in the catalog, all others in files.
+
+    A terminal shows the first tables; everything else gets all of them.
+    """
     import pyarrow as pa
 
     with context.open() as lake:
-        sizes = _measure(context.view(lake, at or str(lake.current_snapshot())))
+        view = context.view(lake, at or str(lake.current_snapshot()))
+        names, count = view.tables(), context.terminal_limit(limit, all_rows)
+        sizes = _sizes_of(view, names[:count])
         schema = pa.schema(
             [(field.name, pa.string() if field.name == "table" else pa.int64()) for field in fields(TableSize)]
         )
-        context.output.rows(pa.Table.from_pylist([asdict(size) for size in sizes], schema=schema))
+        rows = pa.Table.from_pylist([asdict(size) for size in sizes], schema=schema)
+        context.print_list(rows, count, len(names))
 
 
 def describe(context: Context, table: TableName, at: At = None) -> None:
@@ -141,8 +151,13 @@ def describe(context: Context, table: TableName, at: At = None) -> None:
         context.output.facts({name: value for name, value in texts.items() if value not in (None, "")})
 
 
-def files(context: Context, table: TableName, at: At = None) -> None:
-    """Paths are relative to the data path of the lake. Inlined rows are in no file."""
+def files(
+    context: Context, table: TableName, limit: ShownRows = None, all_rows: AllRows = False, at: At = None
+) -> None:
+    """Paths are relative to the data path of the lake. Inlined rows are in no file.
+
+    A terminal shows the first files; everything else gets all of them.
+    """
     import pyarrow as pa
 
     with context.open() as lake:
@@ -151,4 +166,4 @@ def files(context: Context, table: TableName, at: At = None) -> None:
         # deleted rows are in delete files and in the catalog
         deleted = [(count or 0) + plan.deleted_counts.get(id_, 0) for id_, count in zip(ids, counts, strict=True)]
         rows = plan.files.append_column("deleted_rows", pa.array(deleted, pa.int64()))
-        context.output.rows(rows.select(_FILE_COLUMNS))
+        context.print_list(rows.select(_FILE_COLUMNS), context.terminal_limit(limit, all_rows))
