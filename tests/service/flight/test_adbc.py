@@ -284,6 +284,18 @@ def test_the_objects_of_a_lake_are_told(shop: Served) -> None:
         assert names == ["BIGINT", "VARCHAR"]
 
 
+def test_a_primary_key_is_shown_though_the_driver_does_not_ask_for_it(shop: Served) -> None:
+    with shop.adbc(READER) as connection:
+        [catalog] = connection.adbc_get_objects(depth="columns", table_name_filter="keyed").read_all().to_pylist()
+        [keyed] = [table for each in catalog["catalog_db_schemas"] for table in each["db_schema_tables"]]
+        constraints = [each["constraint_column_names"] for each in keyed["table_constraints"]]
+        assert constraints in ([], [["b", "a"]])  # the driver of 1.13 never sends CommandGetPrimaryKeys
+        [(_, text)] = asked(connection, "SHOW CREATE TABLE keyed")
+        assert 'PRIMARY KEY ("b", "a")' in text
+        rows = shop.read(described("CommandGetPrimaryKeys", table="keyed")).to_pylist()
+        assert [row["column_name"] for row in rows] == ["b", "a"]
+
+
 def test_a_schema_is_chosen_by_a_header_or_an_option(shop: Served) -> None:
     with shop.adbc(READER, schema="stock") as connection:
         assert asked(connection, "SELECT name FROM items") == [("other",)]
