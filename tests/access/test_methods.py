@@ -46,7 +46,7 @@ REFUSED: dict[type, str] = {
     LakeAt: "attach export_to macros register unregister view",
     LakeTransaction: """
         attach create_macro create_schema create_view drop_macro drop_schema drop_table drop_view macros mark register
-        rename_table rename_view rollback undrop unregister view
+        rename_table rename_view rollback snapshot undrop unregister view
     """,
     Table: """
         add_column add_files alter_column column_comments comment drop_column drop_default drop_not_null files
@@ -164,6 +164,8 @@ def test_no_method_shows_what_is_hidden(user: str, own_secrets: Lake, capsys: py
                 text = told(lambda call=call, where=where, name=name: call(where.table(name)))  # type: ignore[misc]
                 text += capsys.readouterr().out
                 assert not any(mark in text for mark in MARKS), f"{name}.{method}: {text}"
+        text = told(lambda name=name: lake.run(lambda tx: tx.table(name).to_arrow()))  # type: ignore[misc]
+        assert not any(mark in text for mark in MARKS), f"{name} in a transaction: {text}"
     told(lambda: lake["vault"])
     texts = [lake.tables(), lake.views(), lake.schemas(), list(lake), lake._repr_html_(), repr(lake), lake.snapshots()]
     assert not any(mark in str(text) for mark in MARKS for text in texts)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import html
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import pyarrow as pa
 
@@ -41,8 +41,10 @@ if TYPE_CHECKING:
     from quacklake.materialized.definition import RefreshReport
     from quacklake.materialized.views import MaterializedViews
     from quacklake.operations.adopting import AdoptReport
+    from quacklake.transaction import Transaction
 
 _SHOWN_TABLES = 30
+T = TypeVar("T")
 
 
 @boundary
@@ -172,13 +174,32 @@ class Lake(LakeWriter):
         Reads in the block see its own changes. Its end raises ``CommitConflict`` when another commit conflicts with it.
         """
         tx = self.handle.begin()
-        opened = LakeTransaction(TransactionHandle(self._context, tx))
         try:
-            yield opened
-            opened.snapshot = self.handle.commit(tx, Signature(author, message, extra))
+            yield self._open(tx)
+            self.handle.commit(tx, Signature(author, message, extra))
         except BaseException:
             tx.rollback()
             raise
+
+    def run(
+        self,
+        work: Callable[[LakeTransaction], T],
+        message: str | None = None,
+        author: str | None = None,
+        extra: str | None = None,
+    ) -> T:
+        """Commit the changes of ``work``, a function of a transaction, as one snapshot; return what it returns.
+
+        When another commit conflicts with the changes, ``work`` runs again on the newest snapshot: as often as the
+        settings say, and with a turn of its own when it keeps losing. Raises ``CommitConflict`` after that.
+        """
+        signature = Signature(author, message, extra)
+        handle = self.handle.signed(signature) if signature.given else self.handle
+        return handle.run(lambda tx: work(self._open(tx)))
+
+    def _open(self, tx: Transaction) -> LakeTransaction:
+        """Return a transaction as users have it."""
+        return LakeTransaction(TransactionHandle(self._context, tx))
 
     # -- materialized views ------------------------------------------------------------------------------------------
 
@@ -412,9 +433,10 @@ class LakeTransaction(LakeWriter):
 
     handle: TransactionHandle
 
-    def __init__(self, handle: TransactionHandle) -> None:
-        super().__init__(handle)
-        self.snapshot: Snapshot | None = None
+    @property
+    def snapshot(self) -> Snapshot | None:
+        """The snapshot that its commit made, or was based on where there was nothing to commit; None before it."""
+        return self.handle.tx.outcome
 
     def rollback(self, *_: object, **__: object) -> UndoReport:
         """Always raise ``InputError``; to roll back the transaction itself, raise an exception in its block."""

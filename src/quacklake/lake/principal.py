@@ -8,8 +8,6 @@ refused unless it is listed. They protect against the principals of a service, n
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,7 +16,6 @@ import pyarrow as pa
 from quacklake.access import PrincipalHandle
 from quacklake.errors import NotPermittedError
 from quacklake.format.objects import TableInfo
-from quacklake.format.signatures import Signature
 from quacklake.lake.lake import Lake, LakeAt, LakeTransaction
 from quacklake.lake.table import Table
 from quacklake.lake.writing import LakeReader
@@ -26,6 +23,7 @@ from quacklake.operations.context import boundary
 from quacklake.operations.handles import TransactionHandle
 from quacklake.operations.options import checked_limit
 from quacklake.operations.reference import TableRef
+from quacklake.transaction import Transaction
 
 C = TypeVar("C", bound=type)
 
@@ -37,6 +35,7 @@ OF_LAKES = READING | {
     "close",
     "create_table",
     "current_snapshot",
+    "run",
     "snapshots",
     "transaction",
     "version",
@@ -187,15 +186,5 @@ class PrincipalLake(_Reads, Lake):
         """Return the lake, read-only, at a snapshot; see ``Lake.at``. Today's rules hold for all snapshots."""
         return PrincipalLakeAt(self.handle.at(version, timestamp, tag))
 
-    @contextmanager
-    def transaction(
-        self, message: str | None = None, author: str | None = None, extra: str | None = None
-    ) -> Iterator[LakeTransaction]:
-        """Group many changes into one snapshot; see ``Lake.transaction``."""
-        tx = self.handle.begin()
-        try:
-            yield PrincipalTransaction(TransactionHandle(self._context, tx))
-            self.handle.commit(tx, Signature(author, message, extra))
-        except BaseException:
-            tx.rollback()
-            raise
+    def _open(self, tx: Transaction) -> LakeTransaction:
+        return PrincipalTransaction(TransactionHandle(self._context, tx))

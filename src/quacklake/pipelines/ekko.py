@@ -22,7 +22,6 @@ from quacklake.lake.lake import Lake, LakeTransaction
 from quacklake.lake.table import Table
 from quacklake.operations.statements import MergeResult
 from quacklake.pipelines.buffered_writer import BufferedWriter
-from quacklake.pipelines.committing import commit
 from quacklake.pipelines.settings import WriterSettings
 
 SCHEMA, TABLE = "blockchain", "blockchain.transactions"
@@ -107,7 +106,7 @@ def create_table(lake: Lake) -> None:
             transaction.sql(PARTITIONS)
 
     if TABLE not in lake:
-        commit(lake, f"create {TABLE}", work)
+        lake.run(work, f"create {TABLE}")
 
 
 def key_of(columns: Sequence[str]) -> str:

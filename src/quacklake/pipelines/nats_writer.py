@@ -20,7 +20,6 @@ from quacklake.connectors.protocols import SourceCheckpoint
 from quacklake.errors import InputError, StreamBatchDoneError
 from quacklake.format.objects import StreamMark
 from quacklake.lake.lake import Lake, LakeTransaction
-from quacklake.pipelines.committing import commit
 from quacklake.pipelines.ekko import KEY, ROWS, TABLE, NodeConfig, create_table, merge_newest, transaction_row
 from quacklake.pipelines.settings import WriterSettings
 
@@ -114,7 +113,7 @@ class _Writer:
     def run(self, stop: threading.Event, until_idle: bool) -> WriterReport:
         create_table(self.lake)
         if REJECTED not in self.lake:
-            commit(self.lake, "create blockchain.rejected_messages", _create_rejected)
+            self.lake.run(_create_rejected, "create blockchain.rejected_messages")
         mark = self._claim()
         epoch = mark.epoch
         while True:
@@ -171,7 +170,7 @@ class _Writer:
 
         faults.reach("nats_writer.commit.before")
         with suppress(StreamBatchDoneError):  # the answer to an earlier try was lost
-            commit(self.lake, f"transactions of NATS up to {position.offsets['sequence']}", work)
+            self.lake.run(work, f"transactions of NATS up to {position.offsets['sequence']}")
         faults.reach("nats_writer.commit.after")
         self.report.messages += self._collected
         self.report.rejected += len(self._rejected)

@@ -28,15 +28,14 @@ def opened(lake: Lake, tx: Transaction) -> LakeTransaction:
 
 def committed(handle: LakeHandle, work: Callable[[Transaction], object], *, blind: bool = False) -> int:
     """Run work in a transaction, again after a conflict, and return the snapshot that it made or found."""
-    last: list[Transaction] = []
 
-    def planned(tx: Transaction) -> None:
-        last[:] = [tx]
+    def planned(tx: Transaction) -> Transaction:
         work(tx)
+        return tx
 
-    handle.run(planned, blind=blind)
-    made = last[0].committed
-    return (last[0].base if made is None else made).id
+    found = handle.run(planned, blind=blind).outcome
+    assert found is not None
+    return found.id
 
 
 def commit_once(lake: Lake, key: Key | None, work: Callable[[LakeTransaction], dict[str, Any]]) -> dict[str, Any]:

@@ -90,6 +90,9 @@ class Transaction(Reading):
         self._operation = Operation.NONE
         self.changes = self._final = ChangeSet("", base)
         self.committed: Snapshot | None = None
+        """The snapshot that its commit made; None where there was nothing to commit."""
+        self.outcome: Snapshot | None = None
+        """The snapshot that its commit made, or was based on where there was nothing to commit; None before it."""
 
     def asks(self, operation: Operation) -> None:
         """Remember which operation runs, for those who read the history later."""
@@ -409,7 +412,8 @@ class Transaction(Reading):
             self._written = [path for path in self._written if path not in used]
             self.committed = snapshot
         self.discard_files()
-        return snapshot or self.base
+        self.outcome = snapshot or self.base
+        return self.outcome
 
     def failed(self, error: BaseException) -> None:
         """Remove the files, unless they may be part of the lake."""

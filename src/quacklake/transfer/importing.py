@@ -31,10 +31,9 @@ from quacklake.format.objects import StreamMark, TableInfo
 from quacklake.lake.lake import Lake, LakeTransaction
 from quacklake.lake.transfers import ImportReport, LeftOut, TransferredTable
 from quacklake.operations.expression import Expression
-from quacklake.operations.handles import LakeHandle, TransactionHandle
+from quacklake.operations.handles import LakeHandle
 from quacklake.operations.reference import DEFAULT_SCHEMA, TableRef
 from quacklake.progress import Progress, silent
-from quacklake.transaction import Transaction
 from quacklake.transfer.places import check_source
 from quacklake.transfer.sources import FORMATS, SERVERS, kind_of, open_source
 from quacklake.transfer.tables import Selection, SourceTable
@@ -246,7 +245,7 @@ class _Import:
         tell(0)
         faults.reach("import.commit.before")
         with suppress(StreamBatchDoneError):  # the answer to an earlier try was lost
-            _run(self._lake, f"import {self._table.qualified_name}", work)
+            self._lake.run(work, f"import {self._table.qualified_name}")
         faults.reach("import.commit.after")
         self._epoch += 1
         self._done, self._rows = reached, self._rows + rows
@@ -301,16 +300,6 @@ def _fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         array = pa.nulls(batch.num_rows, field.type) if found is None else batch.column(found)
         columns.append(array if array.type == field.type else array.cast(field.type))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def _run(lake: Lake, message: str, work: Callable[[LakeTransaction], None]) -> None:
-    """Do work in a transaction and commit it, again where another commit gets in the way."""
-    handle = lake.signed(message).handle
-
-    def run(transaction: Transaction) -> None:
-        work(LakeTransaction(TransactionHandle(handle.context, transaction)))
-
-    handle.run(run)
 
 
 def _left_out(lake: Lake, plan: _Plan, *, dry_run: bool) -> list[LeftOut]:

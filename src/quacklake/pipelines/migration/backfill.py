@@ -14,7 +14,6 @@ from quacklake import faults
 from quacklake.errors import CorruptFileError, InputError, PathError, StreamBatchDoneError
 from quacklake.format.objects import StreamMark
 from quacklake.lake.lake import Lake, LakeTransaction
-from quacklake.pipelines.committing import commit
 from quacklake.pipelines.ekko import TABLE, merge_newest
 from quacklake.pipelines.migration import state
 from quacklake.pipelines.migration.folder import ArrowFile, ArrowFolder, CheckedFile, SkippedFile
@@ -147,7 +146,7 @@ class _Backfill:
 
         faults.reach("migration.backfill.before")
         with suppress(StreamBatchDoneError):  # the answer to an earlier try was lost
-            commit(self.lake, "migrate-arrow: backfill", work)
+            self.lake.run(work, "migrate-arrow: backfill")
         faults.reach("migration.backfill.after")
         self._epoch += 1
         self.begun = begun or _Begun()

@@ -17,7 +17,6 @@ import pyarrow as pa
 from quacklake.duckdb_versions import connect
 from quacklake.errors import InputError, MemoryLimitError, SchemaMismatchError
 from quacklake.lake.lake import Lake, LakeTransaction
-from quacklake.pipelines.committing import commit
 from quacklake.pipelines.ekko import KEY, ROWS, TABLE, age, content, key_of, with_key
 from quacklake.pipelines.migration import state
 from quacklake.pipelines.migration.backfill import REFUSED
@@ -289,7 +288,7 @@ def _keep(lake: Lake, found: Comparison) -> None:
         state.save(transaction, answer)
         state.replace_files(transaction, found.folder, "compared", found.files if found.equal else ())
 
-    commit(lake, "migrate-arrow: compare", work)
+    lake.run(work, "migrate-arrow: compare")
 
 
 def _naive(moment: datetime) -> datetime:

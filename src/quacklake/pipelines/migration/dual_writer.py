@@ -16,7 +16,6 @@ from quacklake import faults
 from quacklake.errors import QuacklakeError
 from quacklake.lake.lake import Lake, LakeTransaction
 from quacklake.pipelines.buffered_writer import BufferedWriter
-from quacklake.pipelines.committing import commit
 from quacklake.pipelines.ekko import KEY, ROWS, TABLE, DuckLakeWriter, merge_newest
 from quacklake.pipelines.migration import state
 from quacklake.pipelines.migration.folder import ArrowFolder, CheckedFile
@@ -152,7 +151,7 @@ class _BothSides(BufferedWriter):
         faults.reach("migration.dual.between")
         began = time.monotonic()
         try:
-            commit(self._lake, "migrate-arrow: dual write", work)
+            self._lake.run(work, "migrate-arrow: dual write")
         except QuacklakeError as error:
             _failed(self.lake_side, "the lake", error)
             return error

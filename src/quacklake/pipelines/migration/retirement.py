@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 from quacklake.errors import InputError
 from quacklake.lake.lake import Lake, LakeTransaction
-from quacklake.pipelines.committing import commit
 from quacklake.pipelines.ekko import TABLE
 from quacklake.pipelines.migration import state
 from quacklake.pipelines.migration.folder import ArrowFolder, SkippedFile
@@ -73,4 +72,4 @@ def _keep(lake: Lake, folder: ArrowFolder, retired: int) -> None:
     def work(transaction: LakeTransaction) -> None:
         state.save(transaction, replace(state.load(transaction, folder.url), retired=retired))
 
-    commit(lake, "migrate-arrow: retire", work)
+    lake.run(work, "migrate-arrow: retire")

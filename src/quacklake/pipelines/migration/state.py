@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 
 from quacklake.errors import NotFoundError
 from quacklake.lake.lake import Lake, LakeTransaction
-from quacklake.pipelines.committing import commit
 from quacklake.pipelines.ekko import create_table
 from quacklake.pipelines.migration.folder import CheckedFile
 
@@ -73,7 +72,7 @@ def prepare(lake: Lake) -> None:
                 transaction.create_table(name, schema)
 
     if FILES not in lake or MIGRATION not in lake:
-        commit(lake, "migrate-arrow: create its tables", work)
+        lake.run(work, "migrate-arrow: create its tables")
 
 
 def load(lake: Lake | LakeTransaction, folder: str) -> MigrationState:

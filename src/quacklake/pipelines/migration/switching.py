@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 
 from quacklake.errors import CatalogError, ConfigError, InputError, NotFoundError, StorageError, nearest
 from quacklake.lake.lake import Lake, LakeTransaction
-from quacklake.pipelines.committing import commit
 from quacklake.pipelines.ekko import KEY, ROWS, TABLE, key_of, newest, with_key
 from quacklake.pipelines.migration import state
 from quacklake.pipelines.migration.folder import ArrowFolder
@@ -45,7 +44,7 @@ def switch(lake: Lake, folder: ArrowFolder, to: Side) -> MigrationState:
         switched = replace(known, readers=to)
         state.save(transaction, switched)
 
-    commit(lake, f"migrate-arrow: readers use the {to}", work)
+    lake.run(work, f"migrate-arrow: readers use the {to}")
     return switched
 
 

@@ -244,8 +244,8 @@ def append(
         return _of(key, upload).answer(known, upload.rows_read)
     if key is not None:
         forget(lake)
-    committed = tx.handle.tx.committed
-    return {"rows": rows, "snapshot": (committed or tx.handle.tx.base).id, "repeated": False}
+    assert tx.handle.tx.outcome is not None
+    return {"rows": rows, "snapshot": tx.handle.tx.outcome.id, "repeated": False}
 
 
 def _of(key: Key, upload: Upload) -> Key:
