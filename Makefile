@@ -93,11 +93,12 @@ prove: setup ## Kill, race and starve lakes for as long as you like, and look fo
 		--statements $(STATEMENTS) --outages $(OUTAGES) --views $(VIEWS) --spark-views $(SPARK_VIEWS) --streams $(STREAMS) --deaths $(DEATHS) --expressions $(EXPRESSIONS) --soak $(SOAK) --copies $(COPIES) --publishes $(PUBLISHES) \
 		--pipelines $(PIPELINES) --messages $(MESSAGES) --message-kills $(MESSAGE_KILLS) --jobs $(JOBS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-check: setup ## Lint, formatting, types, layers and project rules
+check: setup ## Lint, formatting, types, layers, the figures of the structure, and project rules
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
 	.venv/bin/lint-imports
+	$(PYTHON) scripts/measure_structure.py
 	$(PYTHON) -m pytest -q tests/test_project.py
 
 web: setup ## Build the dashboard from web/, with Node from the PATH or from a wheel; the outcome is committed
