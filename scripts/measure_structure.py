@@ -41,7 +41,7 @@ class Import:
 
 @dataclass
 class Structure:
-    """What the syntax trees of a package say."""
+    """The imports, lines and reaches that the syntax trees of a package show."""
 
     lines: Counter[str] = field(default_factory=Counter)
     imports: list[Import] = field(default_factory=list)

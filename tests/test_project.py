@@ -157,6 +157,16 @@ def test_every_package_has_its_tests() -> None:
     assert missing == []
 
 
+def test_the_map_for_agents_names_every_folder_and_package() -> None:
+    text = (REPOSITORY / "AGENTS.md").read_text()
+    rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
+    named = set(re.findall(r"`([\w/]+)`", " ".join(rows)))
+    packages = {path.stem for path in SOURCE.glob("[a-z]*") if path.suffix == ".py" or (path / "__init__.py").is_file()}
+    assert packages - named == set(), "packages without a line"
+    gone = {name for name in named - packages if not (REPOSITORY / name).is_dir()}
+    assert gone == set(), "lines of what is gone"
+
+
 def _has_tests(place: str) -> bool:
     tests = REPOSITORY / "tests"
     return any((tests / place).rglob("test_*.py")) or (tests / f"test_{place}.py").exists()
