@@ -53,7 +53,7 @@ def test_the_options_of_a_catalog_reach_the_library() -> None:
     [
         {"catalog_type": "rest"},
         {"catalog_type": "hive"},
-        {"catalog_type": "hive", "catalog_uri": "http://h:9083"},
+        {"catalog_type": "hive", "catalog_uri": "http://ann:geheim@h:9083"},
         {"catalog_type": "glue", "catalog_uri": "arn:aws:s3:::bucket"},
         {"catalog_type": "glue", "catalog_uri": "eu-west-1"},
         {"catalog_type": "glue", "namespace": "a.b"},
@@ -63,18 +63,20 @@ def test_the_options_of_a_catalog_reach_the_library() -> None:
     ],
 )
 def test_a_catalog_that_cannot_be_is_refused(options: dict[str, str]) -> None:
-    with pytest.raises(ConfigError):
+    with pytest.raises(ConfigError) as caught:
         table(**options)
+    assert "geheim" not in str(caught.value)
 
 
 def test_a_catalog_that_is_not_there_is_an_error_that_a_retry_may_help() -> None:
     keys = {"aws_access_key_id": "a", "aws_secret_access_key": "b", "aws_region": "r", "glue.max-retries": "1"}
-    cases = [{"catalog_type": "rest", "catalog_uri": "http://127.0.0.1:1"}]
+    cases = [{"catalog_type": "rest", "catalog_uri": "http://ann:geheim@127.0.0.1:1", "token": "geheim"}]
     if util.find_spec("boto3") is not None:
         cases.append({"catalog_type": "glue", "catalog_uri": "http://127.0.0.1:1", **keys})
     for options in cases:
-        with pytest.raises(ConnectorUnavailableError):
+        with pytest.raises(ConnectorUnavailableError) as caught:
             connector("iceberg", "source")({**PLACE, **options}).start()
+        assert "catalog_uri" in (caught.value.hint or "") and "geheim" not in str(caught.value)
 
 
 def test_a_catalog_that_needs_another_package_says_which(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from pyiceberg.exceptions import (
 from pyiceberg.table import StaticTable, Table
 from sqlalchemy.exc import SQLAlchemyError
 
+from quacklake.config import redact
 from quacklake.connectors.object_store import iceberg_options
 from quacklake.connectors.options import ConnectorOptions
 from quacklake.errors import (
@@ -40,6 +41,9 @@ _SIGN_IN = ("credential", "token", "scope", "oauth2_server_uri")
 """Options of a REST catalog."""
 _PASSED = ("client.", "glue.", "hive.", "header.")
 """The prefix of options that the library gets as they are."""
+_UNREACHED = "Check catalog_uri, and that the catalog and the place of its files can be reached from here."
+_ZONED = "timestamp with local time zone"
+_HIVE_2 = "Hive 2 has no type for times with a zone: set 'hive.hive2-compatible'=true."
 _ARN = re.compile(r"arn:aws[\w-]*:glue:([\w-]+):(\d*)(?::.*)?")
 
 
@@ -125,13 +129,15 @@ def _place(kind: str, uri: str | None) -> dict[str, str | None]:
         match = _ARN.fullmatch(uri)
         if match is None:
             hint = "catalog_uri='arn:aws:glue:eu-central-1:123456789012:catalog', or the address of an endpoint"
-            raise ConfigError(f"iceberg: catalog_uri={uri!r} is not a Glue catalog", hint=hint)
+            raise ConfigError(f"iceberg: catalog_uri={redact(uri)!r} is not a Glue catalog", hint=hint)
         return {"glue.region": match[1], "glue.id": match[2]}
     if kind == "glue":
         return {"glue.endpoint": uri}
     schemes = {"hive": ("thrift://",), "rest": ("http://", "https://")}
     if kind in schemes and uri is not None and not uri.startswith(schemes[kind]):
-        raise ConfigError(f"iceberg: catalog_uri={uri!r} is not an address of the type {kind}", hint=_EXAMPLES[kind])
+        raise ConfigError(
+            f"iceberg: catalog_uri={redact(uri)!r} is not an address of the type {kind}", hint=_EXAMPLES[kind]
+        )
     return {"uri": uri}
 
 
@@ -142,15 +148,21 @@ def failing(what: str) -> Iterator[None]:
         yield
     except QuacklakeError:
         raise
-    except (CommitFailedException, OSError, SQLAlchemyError, RESTError) as error:
+    except CommitFailedException as error:
         raise ConnectorUnavailableError(f"{what}: {error}") from error
+    except (OSError, SQLAlchemyError, RESTError) as error:
+        raise ConnectorUnavailableError(f"{what}: {redact(str(error))}", hint=_UNREACHED) from error
     except NotInstalledError as error:
-        raise MissingExtraError(
-            f"{what}: {error}", hint="pip install boto3 (for Glue), or thrift (for Hive)"
-        ) from error
+        hint = "pip install boto3 (for Glue), thrift (for Hive), or the driver of the database (for SQL)"
+        raise MissingExtraError(f"{what}: {error}", hint=hint) from error
     except (ValueError, NotImplementedError, ValidationException) as error:
         raise ConnectorError(f"{what}: {error}") from error
     except Exception as error:
-        if type(error).__module__.partition(".")[0] not in ("botocore", "thrift"):
+        package = type(error).__module__.partition(".")[0]
+        if package == "hive_metastore":  # the metastore has answered, and refused
+            message = redact(str(getattr(error, "message", error)))
+            hint = _HIVE_2 if _ZONED in message else None
+            raise ConnectorError(f"{what}: {message}", hint=hint) from error
+        if package not in ("botocore", "thrift"):
             raise
-        raise ConnectorUnavailableError(f"{what}: {error}") from error
+        raise ConnectorUnavailableError(f"{what}: {redact(str(error))}", hint=_UNREACHED) from error
