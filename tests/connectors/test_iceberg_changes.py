@@ -107,6 +107,17 @@ def test_a_feed_that_ends_anywhere_goes_on_behind_its_checkpoint(tmp_path: Path,
     assert found == expected
 
 
+def test_a_position_whose_snapshot_has_expired_is_an_error(tmp_path: Path) -> None:
+    first = FORM.append(tmp_path, 0, 2)
+    FORM.append(tmp_path, 2, 4)
+    table = FORM.table(tmp_path)  # type: ignore[attr-defined]
+    table.maintenance.expire_snapshots().by_ids([first]).commit()
+    source = FORM.source(tmp_path, mode="incremental", version=first)
+    source.start()
+    with pytest.raises(SnapshotExpiredError):
+        source.poll_next()
+
+
 def test_what_cannot_be_read_is_a_typed_error(tmp_path: Path) -> None:
     upsert(tmp_path, 0, (1, "a"), (2, "b"))
     source = feed(tmp_path, key="id")

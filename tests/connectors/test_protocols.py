@@ -61,6 +61,46 @@ def test_modes_are_made_from_options_and_half_ones_are_refused() -> None:
         ReadMode.continuous(timedelta(0))
 
 
+_OPTIONS = {
+    "delta": {"location": "t"},
+    "hudi": {"location": "t"},
+    "iceberg": {"catalog_uri": "https://c", "namespace": "n", "table_name": "t"},
+    "nats": {"stream": "s", "subject": "s", "schema": "id BIGINT", "staging": "staging"},
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "role", "options"),
+    [
+        ("delta", "sink", {"mode": "changes", "key": "id"}),
+        ("hudi", "source", {"change_data_feed": "true", "mode": "continuous"}),
+        ("hudi", "sink", {"mode": "changes", "key": "id"}),
+        ("hudi", "sink", {"schema_evolution": "true"}),
+        ("hudi", "sink", {"compaction": "true"}),
+        ("iceberg", "sink", {"mode": "changes", "key": "id"}),
+        ("iceberg", "sink", {"uniform_iceberg": "true"}),
+        ("nats", "source", {"mode": "snapshot"}),
+        ("nats", "source", {"mode": "incremental"}),
+        ("nats", "source", {"change_data_feed": "true"}),
+        ("nats", "source", {"aws_region": "eu"}),
+        ("nats", "sink", {"mode": "overwrite"}),
+        ("nats", "sink", {"mode": "upsert", "key": "id"}),
+        ("nats", "sink", {"partition_by": "id"}),
+        ("nats", "sink", {"schema_evolution": "true"}),
+        ("nats", "sink", {"compaction": "true"}),
+        *((kind, role, {}) for kind in ("files", "kafka", "pond", "spark") for role in ("source", "sink")),
+    ],
+)
+def test_what_a_connector_lacks_is_refused(kind: str, role: str, options: dict[str, str]) -> None:
+    place = dict(_OPTIONS.get(kind, {}))
+    for other in ("schema",) if role == "sink" else ("subject", "staging"):
+        place.pop(other, None)
+    if place:
+        connector(kind, role)(place)  # it is right without them
+    with pytest.raises(ConfigError):
+        connector(kind, role)({**place, **options})
+
+
 def test_both_spellings_of_an_option_say_the_same() -> None:
     named = ConnectorOptions(
         "delta",

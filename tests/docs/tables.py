@@ -18,6 +18,7 @@ from quacklake.format import conflicts
 from quacklake.format.options import OPTIONS, Option, OptionType, Scope
 from quacklake.maintenance.verify import RULES
 from tests.docs.blocks import REPOSITORY
+from tests.docs.connector_features import NAMES, ROLES, details_table, matrix_table
 from tests.docs.connector_options import CONNECTORS
 from tests.docs.connector_options import options_table as connector_table
 
@@ -118,6 +119,7 @@ def rules_table() -> str:
     return "\n".join(lines)
 
 
+_CONNECTORS = REPOSITORY / "docs/reference/connectors.md"
 TABLES: Mapping[str, tuple[Path, Callable[[], str]]] = {
     "errors": (REPOSITORY / "docs/reference/errors.md", errors_table),
     "settings": (REPOSITORY / "docs/reference/settings.md", settings_table),
@@ -128,6 +130,8 @@ TABLES: Mapping[str, tuple[Path, Callable[[], str]]] = {
         f"{name}-options": (REPOSITORY / f"docs/connectors/{name.split('-')[0]}.md", partial(connector_table, name))
         for name in CONNECTORS
     },
+    **{f"{role}-features": (_CONNECTORS, partial(matrix_table, role)) for role in ROLES},
+    **{f"{name}-features": (_CONNECTORS, partial(details_table, name)) for name in NAMES},
 }
 """Name -> the page that has the table between ``<!-- name -->`` and ``<!-- /name -->``, and how it is made."""
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from quacklake.cli.programs import QUACKLAKE, Program
 from quacklake.config import SETTINGS
 from tests.cli.names import command_names
 from tests.docs.blocks import PAGES, REPOSITORY, page_id
+from tests.docs.connector_features import NAMES, ROLES, UNTESTED
 from tests.docs.tables import TABLES, in_page
 
 CLI = REPOSITORY / "docs/reference/cli.md"
@@ -107,6 +110,31 @@ def _variables(line: str) -> list[str]:
 
 
 _PREFIX = re.compile(r"DUCKLAKE_(?:POSTGRES|S3)")
+
+
+_ANSWER = re.compile(r"(yes|partly: \S.*|no: \S.*|not tested: \S.*)")
+
+
+def _test_names(path: str) -> set[str]:
+    """Return the names of the test functions of a file, without running it."""
+    tree = ast.parse((REPOSITORY / "tests" / path).read_text(encoding="utf-8"))
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")}
+
+
+@pytest.mark.parametrize("connector", NAMES)
+def test_every_feature_of_a_connector_names_a_test_that_is_there(connector: str) -> None:
+    rows = [[cell.strip() for cell in line.split(" | ")] for line in in_page(f"{connector}-features").splitlines()[2:]]
+    answers, wrong = Counter((role.strip("| "), answer.partition(":")[0]) for role, _, answer, _ in rows), []
+    for role, feature, answer, test in rows:
+        path, _, name = test.rstrip("| ").strip("`").partition("::")
+        known = not path if answer.startswith(UNTESTED) else bool(path) and name in _test_names(path)
+        if not known or _ANSWER.fullmatch(answer) is None:
+            wrong.append((role, feature, answer, test))
+    assert wrong == []
+    for role in ROLES:
+        column = list(NAMES).index(connector) + 1
+        matrix = [line.strip("| ").split(" | ")[column] for line in in_page(f"{role}-features").splitlines()[2:]]
+        assert Counter(matrix) == {answer: count for (of, answer), count in answers.items() if of == role}
 
 
 def test_every_promise_names_a_test_that_is_there() -> None:

@@ -27,6 +27,7 @@ from quacklake.errors import (
     LeaseHeldError,
     NotFoundError,
     QuacklakeError,
+    SnapshotExpiredError,
     SqlError,
     StreamFencedError,
     StreamMismatchError,
@@ -203,6 +204,58 @@ def test_random_changes_batches_and_faults_leave_the_table_of_a_model(lake: quac
     Pipeline(lake, given).run(until_caught_up=True)
     assert dict(lake.sql("SELECT id, v FROM copied").fetchall()) == model
     assert len(model) == lake.sql("SELECT count(*) FROM copied").fetchall()[0][0]
+
+
+@pytest.mark.parametrize(
+    ("options", "seen"),
+    [
+        ({"mode": "batch"}, [1, 2, 3]),
+        ({"mode": "snapshot", "version": 2}, [1]),
+        ({"mode": "incremental", "version": 2}, [2, 3]),
+        ({"mode": "continuous"}, [1, 2, 3]),
+    ],
+    ids=lambda given: str(given.get("mode", "")) if isinstance(given, dict) else "",
+)
+def test_a_lake_table_is_read_as_its_mode_says(
+    lake: quacklake.Lake, tmp_path: Path, options: dict[str, Any], seen: list[int]
+) -> None:
+    for number in (1, 2, 3):
+        lake.sql("INSERT INTO orders VALUES (?, 0)", [number])
+    first = lake.table("orders").history().column("snapshot_id").to_pylist()
+    if "version" in options:
+        options = {**options, "version": sorted(first)[options["version"] - 1]}
+    source = {"type": "lake", "table": "orders", **options}
+    given = definition(
+        tmp_path, source=source, query="SELECT id FROM source", sinks=[{"type": "lake", "table": "seen"}]
+    )
+    Pipeline(lake, given).run(until_caught_up=True)
+    assert [id_ for (id_,) in lake.sql("SELECT id FROM seen ORDER BY id").fetchall()] == seen
+
+
+def test_a_source_table_that_was_replaced_or_lost_its_history_is_an_error(lake: quacklake.Lake, tmp_path: Path) -> None:
+    add(lake, 0, 3)
+    Pipeline(lake, definition(tmp_path, ("lake",))).run(until_caught_up=True)
+    add(lake, 3, 6)
+    add(lake, 6, 9)
+    lake.expire_snapshots(keep_last=1, older_than="0s")
+    with pytest.raises(SnapshotExpiredError):
+        Pipeline(lake, definition(tmp_path, ("lake",))).run(until_caught_up=True)
+    lake.sql("DROP TABLE orders; CREATE TABLE orders (id BIGINT, v BIGINT)")
+    with pytest.raises(StreamMismatchError):
+        Pipeline(lake, definition(tmp_path, ("lake",))).run(until_caught_up=True)
+    assert rows("lake", tmp_path, lake) == doubled(0, 3)
+
+
+def test_a_lake_sink_makes_partitions_and_adds_columns_where_it_may(lake: quacklake.Lake, tmp_path: Path) -> None:
+    sinks = [{"type": "lake", "table": "copied", "partition_by": "id", "schema_evolution": True}]
+    add(lake, 0, 3)
+    Pipeline(lake, definition(tmp_path, sinks=sinks)).run(until_caught_up=True)
+    lake.sql("ALTER TABLE orders ADD COLUMN note VARCHAR")
+    lake.sql("INSERT INTO orders VALUES (3, 1, 'new')")
+    again = definition(tmp_path, sinks=sinks, query="SELECT id, v * 2 AS v, note FROM source")
+    Pipeline(lake, again).run(until_caught_up=True, accept=True)
+    assert lake.table("copied").partitioned_by == ["id"]
+    assert lake.sql("SELECT id, note FROM copied WHERE id > 1 ORDER BY id").fetchall() == [(2, None), (3, "new")]
 
 
 def change(lake: quacklake.Lake, model: dict[int, int], chance: random.Random) -> None:
@@ -420,6 +473,7 @@ GOOD = {"pipeline": "p", "source": {"type": "lake", "table": "orders"}, "sinks":
         ({"sinks": [{"table": "x"}]}, "a sink has no type"),
         ({"sinks": [{"type": "lake", "table": "x"}, {"type": "lake", "table": "y"}]}, "two sinks are called 'lake'"),
         ({"sinks": [{"type": "lake", "table": "x", "mode": "upsert"}]}, "needs a key"),
+        ({"sinks": [{"type": "lake", "table": "x", "mode": "overwrite"}]}, "overwrite"),
         ({"sinks": [{"type": "delta", "location": "x", "mode": "upsert"}]}, "needs a key"),
         ({"sinks": [{"type": "delta", "location": "x", "target_file_size": 5}]}, "5 of what"),
         ({"sinks": [{"type": "delta", "locaton": "x"}]}, "delta needs location"),
