@@ -93,6 +93,18 @@ def test_a_line_of_list_has_type_size_id_version_time_and_path(run: Run) -> None
     assert [row["type"] for row in run("list", "/l/*", "-o", "json").json] == ["file:data", "symlink"]
 
 
+def test_a_long_list_shows_what_fits_on_a_terminal(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in "abc":
+        run("mkdir", f"/long{name}")
+    assert len(run("list", "/long*").out.splitlines()) == 3  # a pipe gets all of it
+    monkeypatch.setenv("QUACKLAKE_SHOWN_ROWS", "2")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    *lines, way = run("list", "/long*").out.splitlines()
+    assert len(lines) == 2 and way == "… and 1 more; --limit all shows them"
+    assert len(run("list", "/long*", "--limit", "all").out.splitlines()) == 3
+    assert len(run("list", "/long*", "-o", "json").json) == 3
+
+
 def test_hidden_names_are_listed_when_asked_for(run: Run) -> None:
     Path(".dot").write_text("x")
     run("mkdir", "/h")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-from quacklake.cli.options import argument, option
+from quacklake.cli.options import ShownRows, argument, option
 from quacklake.cli.output import plural
 from quacklake.cli.pond.context import NodeName, PondContext, State, complete_path
 
@@ -26,9 +26,13 @@ def list_(
     context: PondContext,
     pattern: Pattern = "**/*",
     all_: Annotated[bool, option("--all -a", "Also list names that begin with a dot.")] = False,
+    limit: ShownRows = None,
     at: State = None,
 ) -> None:
-    """A line has the type, the size, the end of the node's id, the version, the time of the change, and the path."""
+    """A line has the type, the size, the end of the node's id, the version, the time of the change, and the path.
+
+    A terminal shows the first nodes; everything else gets all of them.
+    """
     from quacklake.pond.patterns import is_pattern
 
     with context.pond() as pond:
@@ -41,11 +45,14 @@ def list_(
                 for each in fs.glob(pattern)
                 if all_ or not any(part.startswith(".") for part in each.path.split("/"))
             ]
+        shown = found[: context.terminal_limit(limit, all_rows=False)]
         if context.output.for_people:
-            for each in found:
+            for each in shown:
                 context.output.say(_line(each))
+            context.output.way_to_all = "--limit all shows them"
+            context.output.mention_more(len(found) - len(shown))
         else:
-            context.output.rows(_table(found))
+            context.output.rows(_table(shown))
 
 
 def _line(found: NodePath) -> str:

@@ -161,8 +161,7 @@ def failing(what: str) -> Iterator[None]:
         package = type(error).__module__.partition(".")[0]
         if package == "hive_metastore":  # the metastore has answered, and refused
             message = redact(str(getattr(error, "message", error)))
-            hint = _HIVE_2 if _ZONED in message else None
-            raise ConnectorError(f"{what}: {message}", hint=hint) from error
+            raise ConnectorError(f"{what}: {message}", hint=_HIVE_2 if _ZONED in message else None) from error
         if package not in ("botocore", "thrift"):
             raise
         raise ConnectorUnavailableError(f"{what}: {redact(str(error))}", hint=_UNREACHED) from error
