@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 import quacklake
+from quacklake.catalog.turns import early_turn
 from quacklake.errors import CatalogUnavailableError, CommitConflict
 from quacklake.operations import dml
 from quacklake.transaction import Retry
-from quacklake.transaction.commit import early_turn
 
 
 @pytest.fixture

@@ -27,6 +27,7 @@ from quacklake.catalog.registry import CATALOG_REQUIRED, Registry, no_such_catal
 from quacklake.catalog.scoped import CATALOG
 from quacklake.catalog.shared_tables import CatalogRow, SharedFacts, SharedTables, differing, folder_path
 from quacklake.catalog.tables import NEXT, PARTS, READABLE_VERSIONS, VERSION, WRITABLE_VERSIONS, Part, Tables, has_next
+from quacklake.catalog.turns import give_back_own
 from quacklake.catalog.writing.files import TotalsCache
 from quacklake.catalog.writing.writer import Writer, add_first_rows, create_own, create_tables
 from quacklake.errors import (
@@ -431,6 +432,7 @@ class Catalog(Connections):
     @contextmanager
     def queued(self, queue: str = "", ahead: PreparedSelect | None = None) -> Iterator[Writer]:
         """Lend a transaction with its turn in the queue of commits, or another; ``ahead`` may be asked at once."""
+        give_back_own()
         # catalogs of a shared lake do not wait for each other
         scope = f"{self.metadata_schema or ''}{queue}"
         if self.tenant_row is not None:

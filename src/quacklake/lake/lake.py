@@ -173,7 +173,7 @@ class Lake(LakeWriter):
 
         Reads in the block see its own changes. Its end raises ``CommitConflict`` when another commit conflicts with it.
         """
-        tx = self.handle.begin()
+        tx = self.handle.begin_open()
         try:
             yield self._open(tx)
             self.handle.commit(tx, Signature(author, message, extra))

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from quacklake import telemetry
 from quacklake.catalog import Collision, DatedDeletes
+from quacklake.catalog.turns import TransactionTurn
 from quacklake.errors import (
     CommitConflict,
     ConfigError,
@@ -127,6 +128,7 @@ class LakeHandle(Handle):
         read_only: bool = False,
         scratch: bool = False,
         plans: Plans | None = None,
+        turn: TransactionTurn | None = None,
     ) -> Transaction:
         """Start a transaction on a snapshot, by default the newest; a ``scratch`` one cannot be committed.
 
@@ -143,7 +145,18 @@ class LakeHandle(Handle):
             rules=self.rules,
             scratch=scratch,
             plans=plans,
+            turn=turn,
         )
+
+    def begin_open(self) -> Transaction:
+        """Start a transaction of the caller's own code: in a turn if the last one of the caller lost its commit."""
+        context = self.context
+        turn = TransactionTurn(context.catalog, context.config.turn_ms)
+        try:
+            return self.begin(turn=turn)
+        except BaseException:
+            turn.give_back()
+            raise
 
     @property
     def rules(self) -> Callable[[], Rules] | None:
@@ -221,7 +234,12 @@ class LakeHandle(Handle):
 
     def commit(self, tx: Transaction, signature: Signature = NO_SIGNATURE) -> Snapshot:
         """Commit a transaction, without planning it again after a conflict."""
-        snapshot = commit.run(self.context.catalog, lambda: self.seal(tx, signature), self.context.retry)
+        context = self.context
+        try:
+            snapshot = commit.run(context.catalog, lambda: self.seal(tx, signature), context.retry, kept=tx.turn)
+        except CommitConflict:
+            tx.lost()
+            raise
         self.context.saw(snapshot)
         self._follow(tx)
         return snapshot

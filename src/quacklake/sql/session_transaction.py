@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from quacklake.errors import (
     AlreadyExistsError,
+    CommitConflict,
     InputError,
     NotFoundError,
     NotPermittedError,
@@ -60,7 +61,7 @@ class SessionTransaction:
         lake = attached.whole
         if self.explicit and lake is not None:
             if key not in self._open:
-                self._open[key] = attached, lake.begin()
+                self._open[key] = attached, lake.begin_open()
             return self._open[key][1]
         view = self._views.get(key)
         if view is None:
@@ -202,7 +203,12 @@ class SessionTransaction:
             tx.rollback()
         self._end()
 
+    def _give_turns_back(self) -> None:
+        for _, tx in self._open.values():
+            tx.give_turn_back()
+
     def _end(self) -> None:
+        self._give_turns_back()
         self._open.clear()
         self.afterwards = []
         self.forget_views()
@@ -229,8 +235,18 @@ class SessionTransaction:
         The transaction of the session's connection tells whether DuckDB has aborted it. It knows nothing of errors that
         other connections or Quacklake itself have raised: of these, only refusals leave the transaction open.
         """
-        if not self.explicit or self.aborted:
+        if not self.explicit:
             return
+        if isinstance(error, CommitConflict):  # a statement would have seen what others have changed
+            for _, tx in self._open.values():
+                tx.lost()
+        if not self.aborted:
+            self.aborted = self._is_failure(error, connection)
+        if self.aborted:
+            self._give_turns_back()
+
+    def _is_failure(self, error: BaseException, connection: duckdb.DuckDBPyConnection) -> bool:
+        """Return whether an error of a statement aborts the transaction."""
         cause = engine_error(error)
         if cause is not None:
             refused = isinstance(cause, UNDERSTANDING)
@@ -238,7 +254,7 @@ class SessionTransaction:
             refused = not error.aborts
         else:
             refused = isinstance(error, _REFUSALS) or type(error) is InputError
-        self.aborted = not refused or is_invalidated(connection)
+        return not refused or is_invalidated(connection)
 
 
 def _one_database(new: str, old: str) -> SqlError:

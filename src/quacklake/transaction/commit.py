@@ -6,14 +6,16 @@ import logging
 import random
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from quacklake import telemetry
 from quacklake.catalog import Catalog, Collision, Writer
+from quacklake.catalog.turns import CommitTurn, TransactionTurn, early_turn
 from quacklake.errors import (
     CatalogError,
     CatalogLockedError,
@@ -24,7 +26,7 @@ from quacklake.errors import (
     QuacklakeError,
     TenantBusyError,
 )
-from quacklake.format.bounds import ANYTHING, Bounds, columns_of, may_match
+from quacklake.format.bounds import Bounds, Predicate, columns_of, may_match
 from quacklake.format.conflicts import Check, compare, explain
 from quacklake.format.objects import TableInfo
 from quacklake.format.snapshots import Snapshot
@@ -41,6 +43,8 @@ _log = logging.getLogger("quacklake.commit")
 _AGAIN = "run the operation again on the new state"
 _JITTER = 0.05
 """Seconds by which those who wait for the same moment are spread."""
+_MOST_PARTS = 128
+"""The most parts of new rows whose bounds are compared with what a change has read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,39 +73,21 @@ class Retry:
         time.sleep(random.uniform(0, limit) / 1000)
 
 
-class CommitTurn(ExitStack):
-    """A commit transaction whose turn in the queue has come. Leaving the block commits, an exception undoes it.
-
-    Taken before an operation plans, it keeps other clients of ours from committing meanwhile; taken after, it may bring
-    the newest snapshot along. Closing it lets the next one in, if that has not been done: nothing was written.
-    """
-
-    def __init__(self, catalog: Catalog, *, planned: bool = False) -> None:
-        super().__init__()
-        self.writer = self.enter_context(catalog.commit(latest=planned))
-
-
-def early_turn(catalog: Catalog) -> CommitTurn | None:
-    """Wait for the head of the commit queue; return None if there is no queue or it is unavailable."""
-    try:
-        return CommitTurn(catalog) if catalog.reads_beside_commits else None
-    except CatalogUnavailableError:
-        return None
-
-
 def run(
     catalog: Catalog,
     plan: Callable[[], Transaction],
     retry: Retry,
     replan: Callable[[BaseException, int], bool] = lambda error, left: False,
     group: CommitGroup | None = None,
+    kept: TransactionTurn | None = None,
 ) -> Snapshot:
     """Plan, commit, try again after a lost race and plan again after a conflict; return the snapshot.
 
     ``plan`` runs each time in a transaction of its own. ``replan`` says, given an error of it or of the commit and how
     many plans are left, whether another plan may succeed. Changes that only add rows may be committed together with
-    others of a ``group``. Raise ``CommitConflict`` when another commit excludes the changes, ``TenantLimitError`` and
-    ``CommitUnknown`` when the database's answer was lost for good.
+    others of a ``group``. The first attempt uses the turn that is ``kept`` for it. Raise ``CommitConflict`` when
+    another commit excludes the changes, ``TenantLimitError`` and ``CommitUnknown`` when the database's answer was lost
+    for good.
     """
     plans = tries = 0
     took = began = patient_until = 0.0
@@ -112,7 +98,10 @@ def run(
             try:
                 if tx is None:
                     began = time.monotonic()
-                    turn = early_turn(catalog) if retry.gives_turn(plans, took) else None
+                    if kept is not None:
+                        turn, kept = kept.take(), None
+                    elif retry.gives_turn(plans, took):
+                        turn = early_turn(catalog)
                     if turn is not None:
                         stack.callback(turn.close)
                     planned = plan()
@@ -340,16 +329,37 @@ def _check_reads(writer: Writer, table: TableChange, base: Snapshot, latest: Sna
     if pc.any(pc.greater(newest, base.id)).as_py():
         raise overtaken(table.table, "rows it depends on were inserted")
     rows = decode_inlined(writer.inlined.rows(latest, table.table, since=base.id), table.table.schema, database)
-    if rows is None:
-        return
-    wanted = columns_of(reads)
-    bounds = {
-        column.id: Bounds.of(of_array(rows.column(column_key(column)), column)[0], column.type)
-        for column in table.table.schema.columns
-        if column.id in wanted
-    }
-    if reads == ANYTHING or may_match(reads, bounds):
+    if rows is not None and _any_may_match(reads, rows, table.table):
         raise overtaken(table.table, "rows it depends on were inserted")
+
+
+def _any_may_match(reads: Predicate, rows: pa.Table, table: TableInfo) -> bool:
+    """Return whether one of the rows may satisfy a predicate.
+
+    The bounds of many rows enclose what none of them has, so parts are looked at that are ever smaller. A part is
+    taken to match when too many would have to be looked at.
+    """
+    columns = [column for column in table.schema.columns if column.id in columns_of(reads)]
+    if not columns:
+        return may_match(reads, {})
+    keys = [(column_key(column), "ascending") for column in columns]
+    with suppress(pa.ArrowException):  # rows that cannot be sorted have wider bounds
+        rows = rows.sort_by(keys)
+    parts = [rows]
+    for _ in range(_MOST_PARTS):
+        if not parts:
+            return False
+        part = parts.pop()
+        bounds = {
+            column.id: Bounds.of(of_array(part.column(column_key(column)), column)[0], column.type)
+            for column in columns
+        }
+        if may_match(reads, bounds):
+            half = part.num_rows // 2
+            if not half:
+                return True
+            parts += [part.slice(half), part.slice(0, half)]
+    return bool(parts)
 
 
 def overtaken(table: TableInfo, why: str) -> CommitConflict:

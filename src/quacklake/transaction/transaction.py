@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from quacklake import faults
 from quacklake.catalog import Catalog
+from quacklake.catalog.turns import TransactionTurn
 from quacklake.errors import (
     AlreadyExistsError,
     CommitUnknown,
@@ -54,6 +55,7 @@ class Transaction(Reading):
         rules: Callable[[], Rules] | None = None,
         scratch: bool = False,
         plans: Plans | None = None,
+        turn: TransactionTurn | None = None,
     ) -> None:
         self.catalog = catalog
         self.store = store
@@ -61,6 +63,7 @@ class Transaction(Reading):
         self.read_only = read_only
         self.scratch = scratch
         """True for one that is never committed, so that its changes may be noted even if the lake is read-only."""
+        self.turn = turn
         self._cache = cache
         self._plans = plans
         self._pending: dict[int, PendingTable] = {}
@@ -425,7 +428,18 @@ class Transaction(Reading):
         """Give up: forget the changes and remove the files written for them."""
         self._open = False
         self._pending.clear()
+        self.give_turn_back()
         self.discard_files()
+
+    def lost(self) -> None:
+        """Remember that another commit was in the way: the caller's next transaction may get a turn."""
+        if self.turn is not None:
+            self.turn.lost()
+
+    def give_turn_back(self) -> None:
+        """Let others commit, if the transaction has a turn."""
+        if self.turn is not None:
+            self.turn.give_back()
 
     def discard_files(self) -> None:
         """Remove every file this transaction wrote; one that cannot be removed is an orphan for maintenance."""

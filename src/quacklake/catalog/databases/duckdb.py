@@ -31,7 +31,7 @@ class DuckDBDatabase(Database):
 
     name = "duckdb"
     empty = "duckdb:///:memory:"
-    _locks: ClassVar[dict[str, threading.RLock]] = {}
+    _locks: ClassVar[dict[str, threading.Lock]] = {}
     _guard: ClassVar[threading.Lock] = threading.Lock()
     #: Those with connections, and the process that has opened them.
     _open: ClassVar[weakref.WeakSet[DuckDBDatabase]] = weakref.WeakSet()
@@ -85,9 +85,9 @@ class DuckDBDatabase(Database):
         path = self.url.path
         return str(path.resolve()) if path else str(id(self))
 
-    def _lock(self) -> threading.RLock:
+    def _lock(self) -> threading.Lock:
         with self._guard:
-            return self._locks.setdefault(self._file(), threading.RLock())
+            return self._locks.setdefault(self._file(), threading.Lock())
 
     def enter_file(self, user: object, catalog: int) -> None:
         with self._guard:
@@ -108,7 +108,8 @@ class DuckDBDatabase(Database):
                 users[1].discard(user)
 
     def enter_queue(self, connection: Connection, scope: str, ahead: PreparedSelect | None = None) -> None:
-        self._lock().acquire()
+        if not self._lock().acquire(timeout=self.busy_timeout_ms / 1000):
+            raise TimeoutError
         # the transaction began before its turn came: start it again to see what was committed meanwhile
         driver = connection.connection.driver_connection
         assert driver is not None

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from quacklake.catalog.turns import acting_for
 from quacklake.errors import InputError, NotFoundError, NotPermittedError, TenantBusyError
 from quacklake.service.flight.callers import Caller
 from quacklake.service.flight.queries import CATALOG, Answer, Sessions, Statement, run_one
@@ -150,7 +151,7 @@ class Transactions:
                 found.session, found.restricted = session, caller.identity.lake.handle.restricted
             rows, found.rows = found.rows, None
             try:
-                with self._watch.watching(context, found.session.interrupt):
+                with acting_for(caller.owner), self._watch.watching(context, found.session.interrupt):
                     if rows is not None:
                         rows.keep(self._settings.size("max_kept"))
                     yield found.session
