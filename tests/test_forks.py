@@ -20,7 +20,7 @@ import quacklake
 from quacklake import Lake
 from quacklake.duckdb_versions import connect
 from quacklake.engines.duckdb.idle import IdleDatabases
-from quacklake.errors import CatalogError, SqlError
+from quacklake.errors import CatalogError, CommitConflict, SqlError
 
 NewUrl = Callable[[str], str]
 pytestmark = [
@@ -91,6 +91,27 @@ def test_a_fork_in_the_middle_of_a_commit_leaves_it_to_the_parent(tmp_path: Path
             assert in_child(table.count) == 1
         table.append([{"id": 2}])
         assert in_child(table.count) == 2
+
+
+def test_a_fork_in_the_turn_of_a_transaction_leaves_it_to_the_parent(tmp_path: Path) -> None:
+    url, settings = f"sqlite:///{tmp_path}/lake.db", {"busy_timeout_ms": 200, "ducklake_max_retry_count": 0}
+    with quacklake.connect(url, data_path=tmp_path / "data", turn_ms=60_000, **settings) as lake:
+        table = lake.create_table("t", [{"id": 0}])
+        with pytest.raises(CommitConflict), lake.transaction() as tx:
+            tx.table("t").update({"id": 1}, "id = 0")
+            table.update({"id": 2}, "id = 0")
+
+        def give_back() -> str:
+            tx.rollback()
+            with pytest.raises(quacklake.errors.CatalogUnavailableError):
+                table.append([{"id": 4}])
+            return "the parent has it"
+
+        with lake.transaction() as opened:
+            tx = opened.handle.tx
+            opened.table("t").update({"id": 3}, "id = 2")
+            assert in_child(give_back) == "the parent has it"
+        assert table.to_pylist() == [{"id": 3}]
 
 
 def test_a_duckdb_file_that_the_parent_has_open_is_refused_in_the_child(tmp_path: Path) -> None:

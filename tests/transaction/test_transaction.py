@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,10 @@ import pytest
 
 import quacklake
 from quacklake.errors import AlreadyExistsError, CommitConflict, InputError, NotFoundError, ReadOnlyError
+from quacklake.format.bounds import compare, every
+from quacklake.format.schema import Column
+from quacklake.transaction.commit import any_may_match
+from tests.seeds import chance
 
 
 @pytest.fixture(params=[0, 10], ids=["files", "inlined"])
@@ -135,6 +140,33 @@ def test_an_update_that_read_rows_which_another_inserts_is_a_conflict(lake: quac
         tx.table("t").update({"v": 1}, "id >= 90 AND id < 99")
         table.append(pa.table({"id": [5000], "v": [0]}))
     assert table.count("v = 1") == 10
+
+
+@pytest.mark.parametrize(("id_", "conflicts"), [(4, False), (5, True)])
+def test_rows_on_both_sides_of_what_an_update_has_read_are_no_conflict(
+    tmp_path: Path, id_: int, conflicts: bool
+) -> None:
+    with quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=tmp_path / "data") as lake:
+        table = lake.create_table("t", pa.table({"id": [5], "name": ["five"]}))
+        with pytest.raises(CommitConflict) if conflicts else contextlib.nullcontext(), lake.transaction() as tx:
+            tx.table("t").update({"name": "changed"}, "id = 5")
+            for other in (1, 9, id_):
+                table.append([{"id": other, "name": "new"}])
+        assert table.count("name = 'changed'") == (not conflicts)
+
+
+def test_new_rows_are_compared_one_by_one_with_what_was_read() -> None:
+    columns = Column(1, "a", "int64"), Column(2, "b", "varchar")
+    for round_ in range(200):
+        random = chance("new rows", round_)
+        rows = [(random.choice([*range(8), None]), random.choice("abc")) for _ in range(random.randint(1, 30))]
+        wanted, letter = random.randrange(8), random.choice("abc")
+        reads = every([compare(columns[0], "=", wanted), compare(columns[1], "<=", letter)])
+        given = pa.table({"c1": pa.array([row[0] for row in rows], pa.int64()), "c2": [row[1] for row in rows]})
+        known = any(a == wanted and b <= letter for a, b in rows)
+        unknown = any(a is None and b <= letter for a, b in rows)  # without a bound, a row may match
+        found = any_may_match(reads, given, columns)
+        assert found if known else not found or unknown
 
 
 def test_an_ended_transaction_and_a_past_snapshot_take_no_writes(lake: quacklake.Lake) -> None:

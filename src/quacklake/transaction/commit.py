@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
@@ -29,6 +29,7 @@ from quacklake.errors import (
 from quacklake.format.bounds import Bounds, Predicate, columns_of, may_match
 from quacklake.format.conflicts import Check, compare, explain
 from quacklake.format.objects import TableInfo
+from quacklake.format.schema import Column
 from quacklake.format.snapshots import Snapshot
 from quacklake.format.stats import of_array
 from quacklake.scan.inlined_rows import decode_inlined
@@ -329,20 +330,20 @@ def _check_reads(writer: Writer, table: TableChange, base: Snapshot, latest: Sna
     if pc.any(pc.greater(newest, base.id)).as_py():
         raise overtaken(table.table, "rows it depends on were inserted")
     rows = decode_inlined(writer.inlined.rows(latest, table.table, since=base.id), table.table.schema, database)
-    if rows is not None and _any_may_match(reads, rows, table.table):
+    if rows is not None and any_may_match(reads, rows, table.table.schema.columns):
         raise overtaken(table.table, "rows it depends on were inserted")
 
 
-def _any_may_match(reads: Predicate, rows: pa.Table, table: TableInfo) -> bool:
-    """Return whether one of the rows may satisfy a predicate.
+def any_may_match(reads: Predicate, rows: pa.Table, columns: Sequence[Column]) -> bool:
+    """Return whether one of some inlined rows may satisfy a predicate.
 
     The bounds of many rows enclose what none of them has, so parts are looked at that are ever smaller. A part is
     taken to match when too many would have to be looked at.
     """
-    columns = [column for column in table.schema.columns if column.id in columns_of(reads)]
-    if not columns:
+    known = [column for column in columns if column.id in columns_of(reads)]
+    if not known:
         return may_match(reads, {})
-    keys = [(column_key(column), "ascending") for column in columns]
+    keys = [(column_key(column), "ascending") for column in known]
     with suppress(pa.ArrowException):  # rows that cannot be sorted have wider bounds
         rows = rows.sort_by(keys)
     parts = [rows]
@@ -351,8 +352,7 @@ def _any_may_match(reads: Predicate, rows: pa.Table, table: TableInfo) -> bool:
             return False
         part = parts.pop()
         bounds = {
-            column.id: Bounds.of(of_array(part.column(column_key(column)), column)[0], column.type)
-            for column in columns
+            column.id: Bounds.of(of_array(part.column(column_key(column)), column)[0], column.type) for column in known
         }
         if may_match(reads, bounds):
             half = part.num_rows // 2

@@ -1,10 +1,13 @@
-"""A statement that fails in a transaction over Flight leaves what it leaves in plain DuckDB."""
+"""Transactions over Flight: a failing statement leaves what it leaves in DuckDB, a lost commit brings a turn."""
 
 from __future__ import annotations
 
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tests import seeds
 from tests.service.flight.conftest import WRITER, Served
@@ -47,3 +50,26 @@ def test_calls_of_flight_end_a_transaction_as_in_duckdb(served: Served, tmp_path
         for ending in ("COMMIT", "ROLLBACK"):
             for case in seeds.some(_CASES, 15, "failing statements over Flight", ending):
                 assert differences(mine, plain, case, ending) is None
+
+
+def test_a_client_that_has_lost_a_commit_is_not_overtaken_again(served: Served) -> None:
+    served.lake.create_table("counters", [{"n": 0}])
+
+    def overtake(pool: ThreadPoolExecutor) -> Future[int]:
+        future = pool.submit(served.lake.table("counters").update, {"n": 100})
+        wait([future], timeout=0.5)
+        return future
+
+    with ThreadPoolExecutor(1) as pool:
+        with closing(served.adbc(WRITER, autocommit=False)) as connection, connection.cursor() as cursor:
+            cursor.execute("UPDATE counters SET n = n + 1")
+            overtake(pool).result()
+            with pytest.raises(Exception, match="overtaken"):
+                connection.commit()
+        with closing(served.adbc(WRITER, autocommit=False)) as connection, connection.cursor() as cursor:
+            cursor.execute("UPDATE counters SET n = n + 1")
+            waiting = overtake(pool)
+            assert not waiting.done()
+            connection.commit()
+        assert waiting.result() == 1
+    assert served.lake.table("counters").to_pylist() == [{"n": 100}]
