@@ -29,6 +29,7 @@ NAMES = (
     "web",
     "partitions",
     "writers",
+    "transactions",
     "tenants",
     "add_files",
     "compaction",
