@@ -38,7 +38,7 @@ class _Tally:
     seconds: float = 0.0
     attempts: int = 0
     committed: list[int] = field(default_factory=list)
-    """How many attempts each committed transaction took."""
+    """The attempts that each committed transaction took."""
     unfinished: int = 0
     """The most attempts of a transaction that had not committed at the end."""
     writes: list[float] = field(default_factory=list)

@@ -125,7 +125,7 @@ class Config:
         "Factor by which the wait grows with each retry", 1.5, 1, 10, "DUCKLAKE_RETRY_BACKOFF"
     )
     turn_ms: int = _number(
-        "How long, in milliseconds, an operation or a transaction that has lost its commit may hold back others; 0: never",
+        "How long, in milliseconds, an operation or transaction that has lost a commit may hold back others; 0: never",
         5_000,
         0,
         600_000,
