@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import signal
 import subprocess
 import sys
 import threading
@@ -277,7 +278,7 @@ def test_two_sessions_of_two_lakes_do_not_wait_for_each_other(
 _HOLDER = """
 import sys, threading, quacklake
 from quacklake.errors import CommitConflict
-lake = quacklake.connect(sys.argv[1], turn_ms=600_000)
+lake = quacklake.connect(sys.argv[1], turn_ms=int(sys.argv[2]))
 def overtake():
     with quacklake.connect(sys.argv[1]) as other:
         other.table("t").update({"n": 1}, "n >= 0")
@@ -296,18 +297,35 @@ with lake.transaction() as tx:
 """
 
 
+@contextmanager
+def holding_turn(accounts: Accounts, turn_ms: int) -> Iterator[subprocess.Popen[str]]:
+    """A process with an open transaction in a turn."""
+    command = [sys.executable, "-c", _HOLDER, accounts.lake.url, str(turn_ms)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        try:
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == "in a turn\n"
+            yield holder
+        finally:
+            holder.kill()
+
+
 @pytest.mark.parametrize("accounts", ["sqlite", "postgres"], indirect=True)
 def test_a_process_that_dies_in_its_turn_stops_nobody(accounts: Accounts) -> None:
-    command = [sys.executable, "-c", _HOLDER, accounts.lake.url]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "in a turn\n"
+    with holding_turn(accounts, 600_000) as holder:
         waiting = accounts.others_add()
         assert not waiting.done()
         holder.kill()
         assert waiting.result() == 10
     assert accounts.numbers() == {101}
     assert accounts.lake.verify(deep=True).findings == ()
+
+
+@pytest.mark.parametrize("accounts", ["postgres"], indirect=True)
+def test_a_process_that_is_stopped_in_its_turn_holds_up_others_for_a_limited_time(accounts: Accounts) -> None:
+    with holding_turn(accounts, 4_000) as holder:
+        holder.send_signal(signal.SIGSTOP)
+        assert accounts.others_add().result() == 10
 
 
 @pytest.mark.parametrize("database", DATABASES)

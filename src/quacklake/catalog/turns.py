@@ -44,6 +44,11 @@ class CommitTurn(ExitStack):
         super().__init__()
         self.writer = self.enter_context(catalog.commit(latest=planned))
 
+    def limit_idle(self, catalog: Catalog, milliseconds: int) -> None:
+        """Have the database end the turn of a client that is silent for so long, where it can."""
+        with suppress(QuacklakeError), catalog.translate_errors("commit"):
+            catalog.backend.limit_idle(self.writer.connection, milliseconds)
+
     def give_back(self) -> None:
         """Undo the transaction, which has written nothing, and let the next one in."""
         with suppress(_GivenBack, QuacklakeError), self:
@@ -82,7 +87,7 @@ class TransactionTurn:
     thread waits in a queue. The transaction then goes on without it, and its commit may conflict.
     """
 
-    def __init__(self, catalog: Catalog, limit_ms: float) -> None:
+    def __init__(self, catalog: Catalog, limit_ms: int) -> None:
         """Wait for the turn, unless the lost transaction took longer than the limit."""
         caller, thread = _caller.get(), threading.get_ident()
         self._key = (catalog.url, catalog.metadata_schema, catalog.tenant, thread if caller is None else caller)
@@ -94,16 +99,17 @@ class TransactionTurn:
         self._seconds: float | None = None
         loss = _lost.pop(self._key, None)
         if loss is not None and loss.earns_turn(limit_ms) and not catalog.read_only:
-            self._wait(catalog, limit_ms / 1000)
+            self._wait(catalog, limit_ms)
         self._began = time.monotonic()
 
-    def _wait(self, catalog: Catalog, limit: float) -> None:
+    def _wait(self, catalog: Catalog, limit_ms: int) -> None:
         try:
             self._turn = early_turn(catalog)
             if self._turn is not None:
+                self._turn.limit_idle(catalog, 2 * limit_ms)  # for a client that is stopped, and its timer with it
                 forks.watch(self, TransactionTurn._renew)
                 _kept.add(self)
-                self._timer = threading.Timer(limit, self.give_back)
+                self._timer = threading.Timer(limit_ms / 1000, self.give_back)
                 self._timer.daemon = True
                 self._timer.start()
         except BaseException:

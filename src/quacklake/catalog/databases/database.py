@@ -198,6 +198,9 @@ class Database(ABC):
     def leave_queue(self, connection: Connection, scope: str) -> None:  # noqa: B027
         """Release what outlives the transaction."""
 
+    def limit_idle(self, connection: Connection, milliseconds: int) -> None:  # noqa: B027
+        """End the transaction when its client is silent for so long, where the database can."""
+
     def enter_file(self, user: object, catalog: int) -> None:  # noqa: B027
         """Note that a catalog of a shared lake is used: not every database can be open for several of them."""
 

@@ -215,6 +215,9 @@ class PostgresDatabase(Database):
             raise as_sqlalchemy(error, "batch", driver) from error
         return None if sent is None else sent[0].rows(sent[1])
 
+    def limit_idle(self, connection: Connection, milliseconds: int) -> None:
+        connection.exec_driver_sql(f"SET LOCAL idle_in_transaction_session_timeout = {milliseconds:d}")
+
     def _enter_asking(self, connection: Connection, lock: PreparedSelect, ahead: PreparedSelect) -> Rows:
         """Begin, wait for the turn and ask by one text, which takes the driver half as long as its pipeline.
 
