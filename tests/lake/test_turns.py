@@ -174,7 +174,7 @@ TRANSACTIONS = {"block": in_block, "sql": in_sql, "dbapi": in_new_connection}
 def lose(accounts: Accounts, transaction: Callable[[Accounts], AbstractContextManager[None]] = in_block) -> None:
     """Let a transaction lose its commit."""
     with pytest.raises((CommitConflict, dbapi.OperationalError)), transaction(accounts):
-        assert accounts.others_add().done()
+        accounts.others_add().result(60)
 
 
 @pytest.mark.parametrize("accounts", DATABASES, indirect=True)
@@ -257,7 +257,7 @@ def test_two_sessions_of_two_lakes_do_not_wait_for_each_other(
 ) -> None:
     """Each has a turn in one lake and writes to the other."""
     lakes = [Accounts(new_url("sqlite"), tmp_path / name, others, turn_ms=60_000) for name in ("a", "b")]
-    both = threading.Barrier(2)
+    both = threading.Barrier(2, timeout=60)
 
     def cross(own: int) -> int:
         lose_here, write_there = lakes[own], lakes[1 - own]
