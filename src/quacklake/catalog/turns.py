@@ -147,7 +147,7 @@ class TransactionTurn:
             self._timer.cancel()
         return turn
 
-    def lost(self) -> None:
+    def remember_loss(self) -> None:
         """Remember that another commit was in the way, for the next transaction of the caller."""
         _lost[self._key] = _Loss(time.monotonic() - self._began if self._seconds is None else self._seconds)
         while len(_lost) > _MOST:

@@ -238,7 +238,7 @@ class LakeHandle(Handle):
         try:
             snapshot = commit.run(context.catalog, lambda: self.seal(tx, signature), context.retry, kept=tx.turn)
         except CommitConflict:
-            tx.lost()
+            tx.remember_loss()
             raise
         self.context.saw(snapshot)
         self._follow(tx)

@@ -239,7 +239,7 @@ class SessionTransaction:
             return
         if isinstance(error, CommitConflict):  # a statement would have seen what others have changed
             for _, tx in self._open.values():
-                tx.lost()
+                tx.remember_loss()
         if not self.aborted:
             self.aborted = self._is_failure(error, connection)
         if self.aborted:

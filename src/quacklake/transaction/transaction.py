@@ -431,10 +431,10 @@ class Transaction(Reading):
         self.give_turn_back()
         self.discard_files()
 
-    def lost(self) -> None:
+    def remember_loss(self) -> None:
         """Remember that another commit was in the way: the caller's next transaction may get a turn."""
         if self.turn is not None:
-            self.turn.lost()
+            self.turn.remember_loss()
 
     def give_turn_back(self) -> None:
         """Let others commit, if the transaction has a turn."""
