@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from quacklake.operations.expression import Expression
     from quacklake.operations.input_files import open_files
     from quacklake.operations.restoring import RestoredTable, UndoReport
+    from quacklake.operations.row_types import RowType
     from quacklake.operations.statements import MergeResult
     from quacklake.operations.table_scan import TableScan
     from quacklake.spark.lake import SparkLake, register_spark, spark, spark_settings
@@ -53,6 +54,7 @@ __all__ = [
     "QuacklakeError",
     "RestoredTable",
     "Result",
+    "RowType",
     "Safety",
     "Session",
     "SparkLake",
@@ -108,6 +110,7 @@ if not TYPE_CHECKING:
             "quacklake.lake.view": "View",
             "quacklake.notebook": "load_ipython_extension",
             "quacklake.operations.restoring": "RestoredTable UndoReport",
+            "quacklake.operations.row_types": "RowType",
             "quacklake.sql.sessions": "session",
             "quacklake.sql.safety": "Safety",
             "quacklake.sql.session": "Session",

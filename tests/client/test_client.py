@@ -6,6 +6,7 @@ import datetime as dt
 import socket
 import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pandas as pd
 import pyarrow as pa
@@ -58,6 +59,25 @@ def test_reading_is_the_same_as_in_the_process(service: Served, lake: RemoteLake
     assert sum(batch.num_rows for batch in remote.to_batches()) == 90
     assert remote.to_pandas(where="id < 2").shape == (2, 2)
     assert remote.to_polars(where="id < 2").shape == (2, 2)
+
+
+@dataclass
+class Sold:
+    id: int
+    v: str | None = None
+
+
+def test_dataclasses_go_to_a_service_and_come_back(service: Served, lake: RemoteLake) -> None:
+    """P54."""
+    service.lake.create_table("sold", Sold, primary_key="id")
+    table = lake.table("sold")
+    assert table.append([Sold(1, "a"), Sold(2)]) == 2
+    assert table.merge(iter([Sold(2, "b"), Sold(3, "c")])).updated == 1
+    assert sorted(table.rows(Sold), key=lambda row: row.id) == [Sold(1, "a"), Sold(2, "b"), Sold(3, "c")]
+    assert list(table.rows(Sold, "id = 3")) == [Sold(3, "c")]
+    assert list(lake.sql("SELECT id FROM sold WHERE id = 1").rows(Sold)) == [Sold(1)]
+    with pytest.raises(SchemaMismatchError, match=r'"Sold\.v" holds int, not str'):
+        table.append([Sold(4, 4)])  # type: ignore[arg-type]
 
 
 def test_names_are_the_same(service: Served, lake: RemoteLake) -> None:

@@ -79,7 +79,7 @@ def test_every_page_with_code_says_its_language() -> None:
 def _run_python(page: Path, block: Block, namespace: dict[str, object]) -> None:
     """Run a block; what it prints must be what its comments ``# → …`` say."""
     # the empty lines before it make a traceback name the line of the page
-    code = compile("\n" * block.line + block.text, str(page), "exec")
+    code = compile("\n" * block.line + block.text, str(page), "exec", dont_inherit=True)
     with _printed() as output:
         exec(code, namespace)
     expected = _RESULT.findall(block.text)

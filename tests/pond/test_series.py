@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated, Literal
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from quacklake.errors import AlreadyExistsError, InputError
+from quacklake.errors import AlreadyExistsError, InputError, SchemaMismatchError
 from quacklake.operations.input_files import open_files
 from quacklake.pond import ImportOptions
 from quacklake.pond.copying import copy_in, targets
 from quacklake.pond.inputs import parse_host
-from quacklake.pond.queries import everything, rows
+from quacklake.pond.queries import everything, instances, rows
 from quacklake.pond.series import append_series, overlaps, set_temporal_bounds, write_table
 from tests.pond.conftest import START, Home, csv, readings
 
@@ -55,6 +57,32 @@ def test_versions_read_as_one_table(home: Home) -> None:
     with rows(home.pond, f"{home.path}/s") as found:
         assert found.read_all().column("temp").to_pylist() == [float(n) for n in range(15)]
     assert home.wd.get("s").rows == 15
+
+
+@dataclass(frozen=True)
+class Sample:
+    timestamp: Annotated[dt.datetime, "TIMESTAMPTZ"]
+    temp: float
+    state: Literal["ok", "off"] = "ok"
+
+
+def test_dataclasses_go_into_a_series_and_come_back(home: Home) -> None:
+    """P54: every version is of instances, read as one."""
+    samples = [Sample(minute(number), number / 2, "off" if number % 3 else "ok") for number in range(20)]
+    for first in (10, 0):
+        path = f"{home.path}/s"
+        home.change(lambda wd, n=first: append_series(wd.fs, f"{wd.path}/s", iter(samples[n : n + 10])))
+    assert home.wd.get("s").node.version == 2
+    assert home.wd.get("s").node.min_event_time == minute(0)
+    assert list(instances(home.pond, path, Sample)) == samples
+    assert list(instances(home.pond, path, Sample, first=minute(5), last=minute(6))) == samples[5:7]
+    assert list(instances(home.pond, path, Sample, "FROM series WHERE state = 'ok' ORDER BY temp")) == samples[::3]
+    home.change(lambda wd: write_table(wd.fs, f"{wd.path}/t", samples))
+    assert list(instances(home.pond, f"{home.path}/t", Sample)) == samples
+    with pytest.raises(SchemaMismatchError, match=r'"Sample\.temp" holds str, not float'):
+        wrong = [replace(samples[0], timestamp=minute(50), temp="warm")]  # type: ignore[arg-type]
+        home.change(lambda wd: append_series(wd.fs, f"{wd.path}/s", wrong))
+    assert home.wd.get("s").node.version == 2
 
 
 def test_multiple_series(home: Home) -> None:

@@ -13,6 +13,7 @@ from quacklake.format.names import quote
 from quacklake.operations.frames import to_source
 from quacklake.operations.input_paths import is_path
 from quacklake.operations.reference import TableRef
+from quacklake.operations.row_types import Row, RowType
 from quacklake.operations.statements import MergeResult
 from quacklake.sql.result import Result
 
@@ -83,6 +84,10 @@ class RemoteTable:
         found: list[dict[str, Any]] = self.to_arrow(columns, where).to_pylist()
         return found
 
+    def rows(self, row: type[Row], where: str | None = None) -> Iterator[Row]:
+        """Yield the rows as instances of a dataclass, as they arrive; see ``quacklake.RowType``."""
+        return self._read(RowType(row).match(self.columns), where).rows(row)
+
     def head(self, rows: int = 10) -> pa.Table:
         """Return the first rows as an Arrow table."""
         return self._read(None, None, limit=rows).to_arrow()
@@ -100,8 +105,8 @@ class RemoteTable:
     def append(self, data: Any, *, index: bool = True) -> int:
         """Add rows and return how many; a lost answer leads to a retry that adds nothing twice.
 
-        ``data`` is a pandas or polars frame, Arrow data, or a list of dictionaries. ``index`` is that of
-        ``quacklake.Table.append``.
+        ``data`` is a pandas or polars frame, Arrow data, a list of dictionaries, or instances of a dataclass. ``index``
+        is that of ``quacklake.Table.append``.
         """
         self._lake.check_writable()
         return int(self._lake.transport.write(f"{self._path}/rows", _table(data, index))["rows"])

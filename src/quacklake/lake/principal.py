@@ -45,7 +45,7 @@ OF_TRANSACTIONS = READING | {"create_table"}
 OF_TABLES = frozenset(
     """
     append changes columns count delete deletions head insertions merge merge_builder name
-    overwrite partitioned_by scan scan_polars schema show sorted_by to_arrow to_arrow_dataset to_batches to_duckdb
+    overwrite partitioned_by rows scan scan_polars schema show sorted_by to_arrow to_arrow_dataset to_batches to_duckdb
     to_pandas to_polars to_pylist update
     """.split()  # noqa: SIM905
 )

@@ -25,6 +25,7 @@ from quacklake.operations.evolution import ColumnType
 from quacklake.operations.expression import Expression
 from quacklake.operations.frames import Input, to_source
 from quacklake.operations.restoring import UndoReport
+from quacklake.operations.row_types import Row
 from quacklake.operations.statements import MergeBuilder, MergeResult
 from quacklake.operations.table_scan import TableScan
 from quacklake.operations.undoing import restore_table
@@ -162,6 +163,14 @@ class Table(TableMaintenance, Tagged):
         """Yield the rows as Arrow batches, in bounded memory."""
         return self.scan(columns, where).to_batches(batch_rows)
 
+    def rows(self, row: type[Row], where: Filter | None = None, *, batch_rows: int | None = None) -> Iterator[Row]:
+        """Yield the rows as instances of a dataclass, in bounded memory; only columns with a field are read.
+
+        See ``quacklake.RowType`` for the types of fields. A field with a default may have no column. Raises
+        ``SchemaMismatchError`` or ``ConstraintError`` with the name of a field that cannot hold a value.
+        """
+        return self.scan(where=where).rows(row, batch_rows)
+
     def to_pylist(self, columns: Sequence[str] | None = None, where: Filter | None = None) -> list[dict[str, Any]]:
         """Return the rows as dictionaries; for small results."""
         return self.scan(columns, where).to_pylist()
@@ -204,9 +213,10 @@ class Table(TableMaintenance, Tagged):
         """Add rows and return how many.
 
         ``data`` may be a pandas or polars frame (also lazy), an Arrow table, batch, reader, stream or dataset, a DuckDB
-        relation, a Spark DataFrame, a list of dictionaries, or files (Parquet, CSV, JSON, Arrow): a path, a folder, a
-        pattern such as ``"in/*.csv"``, or a list of them. Files, datasets, lazy frames and streams are never loaded
-        into memory whole; Spark executors write the files of a DataFrame.
+        relation, a Spark DataFrame, a list of dictionaries, instances of a dataclass, or files (Parquet, CSV, JSON,
+        Arrow): a path, a folder, a pattern such as ``"in/*.csv"``, or a list of them. Files, datasets, lazy frames,
+        streams and generators of instances are never loaded into memory whole; Spark executors write the files of a
+        DataFrame.
         ``evolve`` adds missing columns to the table, and widens types where the rows need it, in the same snapshot.
         ``dedup`` skips rows whose primary key is in the table; of several new rows with one key, the first is added.
         The index of a pandas frame, also in a Parquet file, is a column like others, unless ``index`` is false. One of

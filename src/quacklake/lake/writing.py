@@ -179,9 +179,10 @@ class LakeWriter(LakeReader):
     ) -> Table:
         """Create a table.
 
-        ``columns`` is a mapping of names to types, an Arrow schema, or data. Data is anything that ``Table.append``
-        takes; it fills the table in the same snapshot. A type is an SQL type (``"BIGINT"``, ``"VARCHAR NOT NULL"``), a
-        Python type (``int``, ``list[str]``, ``{"x": float}`` for a struct), or an Arrow, pandas or polars type.
+        ``columns`` is a mapping of names to types, an Arrow schema, a dataclass (see ``quacklake.RowType``), or data.
+        Data is anything that ``Table.append`` takes; it fills the table in the same snapshot. A type is an SQL type
+        (``"BIGINT"``, ``"VARCHAR NOT NULL"``), a Python type (``int``, ``list[str]``, ``{"x": float}`` for a struct),
+        or an Arrow, pandas or polars type.
         ``merge`` and ``append(dedup=True)`` match rows by ``primary_key``, whose columns reject NULL; other writers and
         a plain ``append`` do not check it. ``replace`` drops an existing table of that name in the same snapshot.
         ``partition_by`` and ``sort_by`` take the keys of ``Table.set_partitioned_by`` and ``Table.set_sorted_by``.
@@ -305,4 +306,5 @@ def _schema_of(columns: Any, store: Store, index: bool) -> tuple[TableSchema, In
     if schema is not None:
         return schema, None
     source = to_source(columns, store, index=index)
-    return from_arrow(source.opened().schema), source
+    columns = getattr(source, "columns", None)
+    return from_arrow(source.opened().schema) if columns is None else columns, source

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import re
 import sys
@@ -63,13 +64,20 @@ _MAX_DEPTH = 64
 
 
 def to_schema(columns: Any) -> TableSchema | None:
-    """Return the schema of a mapping or list of names and types; None for rows. Raises ``InputError`` for a mix."""
+    """Return the schema of a dataclass, or of a mapping or list of names and types; None for rows.
+
+    Raises ``InputError`` for a mix of types and values.
+    """
     if isinstance(columns, TableSchema):
         return columns
     if isinstance(columns, str):
         _check_no_columns(columns)
     if isinstance(columns, pa.Schema):
         return from_arrow(columns)
+    if isinstance(columns, type) and dataclasses.is_dataclass(columns):
+        from quacklake.operations.row_types import RowType
+
+        return RowType(columns).columns
     if isinstance(columns, Mapping):
         pairs = list(columns.items())
     elif isinstance(columns, list | tuple) and columns and all(map(_is_pair, columns)):
@@ -85,7 +93,7 @@ def to_schema(columns: Any) -> TableSchema | None:
             f'the column "{typed[0]}" has a type, the column "{values[0]}" has {type(dict(pairs)[values[0]]).__name__}',
             hint="pass a type for each column, or a list of values for each",
         )
-    return _numbered([_named(str(name), type_) for name, type_ in pairs])
+    return number_columns([_named(str(name), type_) for name, type_ in pairs])
 
 
 def _check_no_columns(text: str) -> None:
@@ -111,7 +119,7 @@ def _named(name: str, type_: Any) -> Column:
         raise InputError(f'the column "{name}": {error.message}', hint=hint) from None
 
 
-def _numbered(columns: Sequence[Column]) -> TableSchema:
+def number_columns(columns: Sequence[Column]) -> TableSchema:
     """Number the columns as in a new table, and check their names."""
     fields = [column.arrow_field() for column in columns]
     ids = from_arrow(pa.schema(fields))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from types import FrameType
 from typing import Any, Protocol
 
@@ -140,6 +140,8 @@ class Reopened:
     index: bool
     replayable: bool = True
     empty: bool = False
+    columns: TableSchema | None = None
+    """The columns of a new table of these rows, where Arrow cannot tell their types."""
 
     def opened(self, wanted: TableSchema | None = None) -> Source:
         stream = self.open(wanted)
@@ -336,7 +338,7 @@ def _to_input(data: Any, store: Store | None, index: bool) -> Input:
         return _from_columns(data)
     if isinstance(data, Iterable) and not isinstance(data, bytes):
         return _from_items(data, store, index)
-    hint = "pass a pandas or polars frame, Arrow data, the path of a file, a DuckDB relation or a list of dictionaries"
+    hint = "pass a frame, Arrow data, the path of a file, a DuckDB relation, or a list of dictionaries or dataclasses"
     if _package(data) == "pyspark":
         hint = "quacklake.spark(lake) writes frames of Spark"
     raise SchemaMismatchError(f"cannot read rows from {type(data).__name__}", hint=hint)
@@ -422,6 +424,8 @@ def _from_items(items: Iterable[Any], store: Store | None, index: bool) -> Input
         or (hasattr(first[0], "__arrow_c_array__") and not isinstance(first[0], Mapping))
     ):
         return _from_frames(first[0], rest, index)
+    if first and is_dataclass(first[0]) and not isinstance(first[0], type):
+        return _from_instances(first[0], items, rest)
     found = [*first, *rest]
     return _from_files(found, store, index) if found and all(map(is_path, found)) else _from_rows(found)
 
@@ -444,6 +448,20 @@ def _from_frames(first: Any, rest: Iterator[Any], index: bool) -> Source:
                     yield batch.select(schema.names).cast(schema)
 
     return Source(schema, stream=pa.RecordBatchReader.from_batches(schema, batches()), index=levels)
+
+
+def _from_instances(first: Any, items: Iterable[Any], rest: Iterator[Any]) -> Reopened:
+    """Return instances of a dataclass, converted in batches; a sequence can be read again."""
+    from quacklake.operations.row_types import RowType
+
+    rows = RowType(type(first))
+    again = isinstance(items, Sequence)
+
+    def read(_: TableSchema | None) -> pa.RecordBatchReader:
+        instances = items if again else itertools.chain([first], rest)
+        return pa.RecordBatchReader.from_batches(rows.schema, rows.to_batches(instances))
+
+    return Reopened(read, index=False, replayable=again, columns=rows.columns)
 
 
 def _from_rows(found: list[Any]) -> Source:

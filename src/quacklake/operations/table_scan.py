@@ -19,6 +19,7 @@ from quacklake.format.schema import TableSchema
 from quacklake.operations.context import boundary
 from quacklake.operations.handles import Handle, LakeHandle
 from quacklake.operations.reference import TableRef
+from quacklake.operations.row_types import Row, RowType
 from quacklake.operations.rows import Rows
 from quacklake.scan import Filter, ScanPlan, as_filter, to_predicate
 from quacklake.scan.plan import encode_manifest, find_column
@@ -68,6 +69,11 @@ class Frame(Rows):
     def scan(self, batch_rows: int | None = None) -> RunningScan:
         """Start a scan that can be cancelled."""
 
+    @property
+    @abstractmethod
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of the rows."""
+
     @abstractmethod
     def count(self) -> int:
         """Return the number of rows."""
@@ -79,6 +85,16 @@ class Frame(Rows):
     def to_batches(self, batch_rows: int | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the rows as Arrow batches, one at a time."""
         yield from self.to_reader(batch_rows)
+
+    def rows(self, row: type[Row], batch_rows: int | None = None) -> Iterator[Row]:
+        """Yield the rows as instances of a dataclass, read in batches; see ``quacklake.RowType``.
+
+        Only the columns that it has fields for are read. Raises ``SchemaMismatchError`` for values that do not fit.
+        """
+        mapping = RowType(row)
+        names = mapping.match(self.schema.names)
+        frame = self if ROW_ID.name in names else self.select(*names)  # the row id is no column to select
+        return mapping.from_batches(frame.to_batches(batch_rows))
 
     def to_arrow(self) -> pa.Table:
         """Return the rows as an Arrow table."""

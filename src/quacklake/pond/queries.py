@@ -15,6 +15,7 @@ from quacklake.format.names import fold, quote
 from quacklake.format.snapshots import Snapshot
 from quacklake.lake.lake import Lake, LakeTransaction
 from quacklake.operations.handles import TransactionHandle
+from quacklake.operations.row_types import Row, RowType
 from quacklake.pond import reduces
 from quacklake.pond.backend import LakeBackend
 from quacklake.pond.factories import registry
@@ -225,6 +226,22 @@ def rows(
         for name in (SERIES, SOURCE):
             found.tx.create_view(name, f"SELECT * FROM {shown}")
         yield found.query(text)
+
+
+def instances(
+    pond: Pond,
+    path: str,
+    row: type[Row],
+    sql: str | None = None,
+    *,
+    first: dt.datetime | None = None,
+    last: dt.datetime | None = None,
+    at: int | str | None = None,
+) -> Iterator[Row]:
+    """Yield the rows of ``rows`` as instances of a dataclass, a batch at a time; see ``quacklake.RowType``."""
+    mapping = RowType(row)
+    with rows(pond, path, sql, first=first, last=last, at=at) as found:
+        yield from mapping.from_batches(found)
 
 
 def _order(found: NodePath) -> str:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from quacklake.duckdb_versions import run
 from quacklake.engines.duckdb.carrying import carried_value
 from quacklake.format.names import quote
+from quacklake.operations.row_types import Row, RowType
 from quacklake.operations.rows import Rows
 
 _BATCH_ROWS = 122_880
@@ -145,6 +146,10 @@ class Result(Rows):
     def to_reader(self) -> pa.RecordBatchReader:
         """Return the rows as a stream of Arrow batches."""
         return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
+
+    def rows(self, row: type[Row]) -> Iterator[Row]:
+        """Yield the remaining rows as instances of a dataclass, a batch at a time; see ``quacklake.RowType``."""
+        return RowType(row).from_batches(self.to_batches())
 
     def to_arrow(self) -> pa.Table:
         """Return the remaining rows as an Arrow table, and keep it."""
