@@ -110,6 +110,27 @@ def test_json_logs_are_redacted_and_complete(capsys: pytest.CaptureFixture[str])
     assert entry["time"].endswith("+00:00")
 
 
+def test_an_error_in_a_json_log_has_its_code_hint_and_context(capsys: pytest.CaptureFixture[str]) -> None:
+    """P53."""
+    telemetry.configure_logging("info", "json")
+    error = ConfigError("no lake", hint="pass --lake, not password=" + "hush")
+    logger.warning("it failed: %s", error.message, extra=telemetry.error_facts(error, pipeline="p", table=None))
+    try:
+        raise error
+    except ConfigError:
+        logger.exception("it failed")
+    logger.warning("a bug", extra=telemetry.error_facts(ZeroDivisionError()))
+    output = capsys.readouterr().err
+    told, raised, bug = map(json.loads, output.splitlines())
+    assert (told["message"], told["code"], told["pipeline"]) == ("it failed: no lake", "config", "p")
+    assert "table" not in told
+    assert (raised["code"], raised["hint"]) == ("config", told["hint"])
+    assert told["hint"].startswith("pass --lake")
+    assert "hush" not in output
+    assert bug["code"] == "internal"
+    assert "hint" not in bug
+
+
 def test_configuring_again_replaces_the_first(capsys: pytest.CaptureFixture[str]) -> None:
     telemetry.configure_logging("info", "json")
     telemetry.configure_logging("info", "text")

@@ -21,7 +21,7 @@ from types import MappingProxyType
 from typing import Literal, TextIO
 
 from quacklake.config import redact
-from quacklake.errors import ConfigError
+from quacklake.errors import ConfigError, InternalError, QuacklakeError
 
 LOGGER_NAME = "quacklake"
 _OTHERS = ("uvicorn",)
@@ -236,6 +236,17 @@ def configure_logging(level: str = "info", format: Literal["text", "json"] | str
             logger.propagate = False
 
 
+def error_facts(error: BaseException, **context: object) -> dict[str, object]:
+    """Return what a line of a JSON log has of an error, as ``extra`` of a call that logs it: code, hint and context.
+
+    >>> error_facts(ConfigError("no lake was given", hint="pass --lake"), pipeline="orders")
+    {'code': 'config', 'hint': 'pass --lake', 'pipeline': 'orders'}
+    """
+    known = error if isinstance(error, QuacklakeError) else None
+    facts = {"code": InternalError.code if known is None else known.code, "hint": None if known is None else known.hint}
+    return {name: value for name, value in {**facts, **context}.items() if value is not None}
+
+
 def format_json(record: logging.LogRecord) -> str:
     """Return a record as a line of a JSON log, with secrets masked."""
     return _FORMATTERS["json"].format(record)
@@ -265,7 +276,9 @@ class _JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": redact(record.getMessage()),
         }
-        for key, value in vars(record).items():
+        error = None if record.exc_info is None else record.exc_info[1]
+        facts = {} if error is None else error_facts(error)
+        for key, value in {**facts, **vars(record)}.items():
             if key not in _STANDARD_FIELDS and key not in entry:
                 # The key takes part, so that extra={"password": …} is masked too.
                 entry[key] = value if isinstance(value, bool | int | float) else _redacted_extra(key, str(value))

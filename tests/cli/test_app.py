@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 
 import quacklake
 from quacklake.cli import app
-from quacklake.errors import CancelledError, ConfigError
+from quacklake.errors import CancelledError, ConfigError, InputError
 from tests.cli.conftest import Run
 
 
@@ -90,6 +91,35 @@ def test_an_interruption_ends_with_130(run: Run, failing: list[BaseException], e
     failing.append(error)
     answer = run("info")
     assert (answer.code, answer.err) == (130, "interrupted\n")
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), CancelledError("cancelled")])
+def test_an_interruption_is_a_line_of_a_json_log(run: Run, failing: list[BaseException], error: BaseException) -> None:
+    """P53."""
+    failing.append(error)
+    answer = run("info", "--log-format", "json")
+    (line,) = map(json.loads, answer.err.splitlines())
+    assert (answer.code, line["level"], line["code"]) == (130, "error", "interrupted")
+
+
+def test_an_error_that_ends_a_thread_is_a_line_of_a_json_log(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """P53."""
+
+    def fail() -> None:
+        raise InputError("no more", hint="look")
+
+    def info(context: object) -> None:
+        thread = threading.Thread(target=fail, name="helper")
+        thread.start()
+        thread.join()
+
+    monkeypatch.setattr("quacklake.cli.commands.tables.info", info)
+    before = threading.excepthook
+    (line,) = map(json.loads, run("info", "--log-format", "json").err.splitlines())
+    assert threading.excepthook is before
+    assert (line["level"], line["code"], line["thread_name"]) == ("error", "input", "helper")
+    assert "no more" in line["message"]
+    assert "Traceback" in line["exception"]
 
 
 def test_an_interruption_that_a_library_hides_ends_with_130(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import random
 import subprocess
@@ -386,8 +387,9 @@ def test_a_pipeline_goes_on_after_a_commit_of_which_nobody_knows_whether_it_was_
 
 
 def test_an_error_that_passes_is_tried_again(
-    lake: quacklake.Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lake: quacklake.Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    monkeypatch.setattr(logging.getLogger("quacklake"), "propagate", True)
     failures = [ConnectorUnavailableError("away"), ConnectorUnavailableError("still away")]
 
     def fail() -> None:
@@ -399,6 +401,11 @@ def test_an_error_that_passes_is_tried_again(
     monkeypatch.setattr("quacklake.pipelines.local.reach", lambda point: fail())
     report = Pipeline(lake, given).run(until_caught_up=True)
     assert (report.restarts, report.rows) == (2, 5)
+    told = [vars(record) for record in caplog.records if record.name == "quacklake.pipeline"]
+    assert [(each["code"], each["pipeline"], each["attempt"]) for each in told] == [  # P53
+        ("connector.unavailable", "p", 1),
+        ("connector.unavailable", "p", 2),
+    ]
     failures += [ConnectorUnavailableError("away")] * 3
     add(lake, 5, 6)
     with pytest.raises(ConnectorUnavailableError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import time
@@ -257,6 +258,15 @@ def test_every_change_is_pushed_and_a_failed_push_does_not_fail_it(
     assert new("backups", str(tmp_path / "away"), "--key-file", "key").out.count("2026") >= 1
     assert "/a" in new("list").out
     assert new("push", "nowhere").code != 0
+
+
+def test_a_failed_push_is_a_line_of_a_json_log(new: Run, tmp_path: Path) -> None:
+    """P53."""
+    Path("remote.yaml").write_text(_REMOTE.format(url=tmp_path / "away"))
+    failed = new("apply", "-f", "remote.yaml", "--log-format", "json")
+    (line,) = map(json.loads, failed.err.splitlines())
+    assert (failed.code, line["level"], line["code"], line["remote"]) == (0, "warning", "config", "away")
+    assert "AWAY_KEY" in line["message"]
 
 
 def test_a_secret_that_is_written_out_is_refused() -> None:

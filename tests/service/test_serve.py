@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -55,6 +57,18 @@ def test_the_demo_starts_with_sample_data_a_url_and_a_token() -> None:
             assert nobody.get("/api/v1/tables").status_code == 401
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
+
+
+def test_a_service_that_cannot_start_says_so_in_lines_of_a_json_log() -> None:
+    """P53: nothing else is on standard error."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        command = [sys.executable, "-m", "quacklake.cli", "serve", "--demo", "--log-format", "json"]
+        ended = subprocess.run(
+            [*command, "--port", str(taken.getsockname()[1])], capture_output=True, text=True, timeout=120
+        )
+    lines = [json.loads(line) for line in ended.stderr.splitlines()]
+    assert (ended.returncode, lines[-1]["level"], lines[-1]["code"]) == (1, "error", "config")
+    assert "in use" in lines[-1]["message"]
 
 
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])

@@ -111,7 +111,12 @@ class AuditLog:
             LakeHandle(context).run(lambda tx: _append(context, tx, rows))
         except Exception as error:  # an audit log that cannot be written must not stop the work
             telemetry.count("audit.failures")
-            _log.warning("could not write %d records of the audit log: %s", len(records), error)
+            _log.warning(
+                "could not write %d records of the audit log: %s",
+                len(records),
+                error,
+                extra=telemetry.error_facts(error),
+            )
             with self._lock:
                 room = max(0, _MOST - len(self._waiting))
                 self._waiting.extendleft(reversed(records[-room:] if room else []))

@@ -24,7 +24,15 @@ import quacklake
 from quacklake import telemetry
 from quacklake.cli.commands import Entry
 from quacklake.cli.context import Options
-from quacklake.cli.failures import Form, report, report_usage, take_unknown_variables, warn_of_variables
+from quacklake.cli.failures import (
+    Form,
+    log_failures_of_threads,
+    report,
+    report_interrupt,
+    report_usage,
+    take_unknown_variables,
+    warn_of_variables,
+)
 from quacklake.cli.options import F, option, parameters_of
 from quacklake.cli.programs import QUACKLAKE, Program
 from quacklake.cli.progress import waiting
@@ -71,7 +79,7 @@ def main(argv: Sequence[str] | None = None, program: Program = QUACKLAKE) -> int
         report_usage(error, Form.of_words(words))
         return error.exit_code
     except typer.Abort:
-        return _interrupted()
+        return _interrupted(Form.of_words(words))
     return int(code or 0)
 
 
@@ -107,11 +115,12 @@ def _run(program: Program, function: Callable[..., int | None], ctx: typer.Conte
                 finally:
                     warn_of_variables(unknown, form)
                 telemetry.configure_logging(context.config.log_level, context.config.log_format)
-            with nullcontext() if function.__name__ in _OWN_SCREEN else waiting(f"{ctx.info_name}: working"):
+            watched = log_failures_of_threads() if form.is_log else nullcontext()
+            with watched, nullcontext() if function.__name__ in _OWN_SCREEN else waiting(f"{ctx.info_name}: working"):
                 code = function(context, **values)
             sys.stdout.flush()
         except (KeyboardInterrupt, typer.Abort):
-            return _interrupted()
+            return _interrupted(form)
         except BrokenPipeError:
             # buffered output has nowhere to go, and the interpreter would complain about it at exit
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -120,14 +129,14 @@ def _run(program: Program, function: Callable[..., int | None], ctx: typer.Conte
             raise
         except Exception as error:
             if ctrl_c.pressed or isinstance(error, CancelledError):
-                return _interrupted()
+                return _interrupted(form)
             report(error, form, debug=options.debug)
             return FAILED
     return code or 0
 
 
-def _interrupted() -> int:
-    sys.stderr.write("interrupted\n")
+def _interrupted(form: Form) -> int:
+    report_interrupt(form)
     return INTERRUPTED
 
 

@@ -79,6 +79,11 @@ class Context:
         }
         return resolve(flags, config_file=options.config_file)
 
+    @property
+    def is_log_json(self) -> bool:
+        """True when standard error is a log of JSON lines."""
+        return self.config.log_format == "json"
+
     def open(self, *, write: bool = False, create: bool = False, **settings: Any) -> Lake:
         """Open the lake of the settings: read-only unless ``write``, and created when missing only with ``create``.
 

@@ -7,9 +7,10 @@ import logging
 import os
 import re
 import sys
+import threading
 import traceback
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -74,6 +75,37 @@ def report(error: Exception, form: Form, *, debug: bool) -> None:
     _tell(known.code, known.message, hint, form, error if debug else None)
 
 
+def report_failure(error: QuacklakeError, **context: object) -> None:
+    """Write a line of a JSON log for a failure that a command goes on after."""
+    hint = None if error.hint is None else as_typed(error.hint)
+    _log(logging.ERROR, error.code, error.message, hint, None, **context)
+
+
+@contextmanager
+def log_failures_of_threads() -> Iterator[None]:
+    """Write a line of a JSON log, in place of a traceback, for an error that ends a thread during the block."""
+
+    def log(failure: threading.ExceptHookArgs) -> None:
+        if isinstance(failure.exc_value, Exception):
+            code = failure.exc_value.code if isinstance(failure.exc_value, QuacklakeError) else InternalError.code
+            name = None if failure.thread is None else failure.thread.name
+            _log(logging.ERROR, code, f"a thread ended: {failure.exc_value}", None, failure.exc_value, thread_name=name)
+
+    before, threading.excepthook = threading.excepthook, log
+    try:
+        yield
+    finally:
+        threading.excepthook = before
+
+
+def report_interrupt(form: Form) -> None:
+    """Print that a command was interrupted."""
+    if form.is_log:
+        _log(logging.ERROR, "interrupted", "interrupted", None)
+    else:
+        sys.stderr.write("interrupted\n")
+
+
 def as_typed(hint: str) -> str:
     """Return a hint in the words of the command line.
 
@@ -126,10 +158,12 @@ def warn_of_variables(unknown: Mapping[str, str | None], form: Form) -> None:
             sys.stderr.write(f"warning: {message}\n" + (f"  hint: {meant}\n" if meant else ""))
 
 
-def _log(level: int, code: str, message: str, hint: str | None, error: Exception | None = None) -> None:
+def _log(
+    level: int, code: str, message: str, hint: str | None, error: Exception | None = None, **context: object
+) -> None:
     """Write a line of a JSON log, whatever the level of the log is and before it is set up."""
     logger = logging.getLogger("quacklake.cli")
-    facts = {"code": code} | ({} if hint is None else {"hint": hint})
+    facts = {name: value for name, value in {"code": code, "hint": hint, **context}.items() if value is not None}
     trace = None if error is None else (type(error), error, error.__traceback__)
     record = logger.makeRecord(logger.name, level, "", 0, message, (), trace, extra=facts)
     sys.stderr.write(telemetry.format_json(record) + "\n")

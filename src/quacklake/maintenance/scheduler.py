@@ -73,7 +73,8 @@ def hold(catalog: Catalog, work: Leased, length: dt.timedelta) -> Iterator[threa
                 lost.set()
                 return
             except QuacklakeError as error:
-                _log.warning("the lease for %s was not renewed: %s", work.name.lower(), error.message)
+                facts = telemetry.error_facts(error, lease=work.name.lower())
+                _log.warning("the lease for %s was not renewed: %s", work.name.lower(), error.message, extra=facts)
 
     keeper = threading.Thread(target=renew, name="quacklake-lease", daemon=True)
     keeper.start()
@@ -175,7 +176,7 @@ class Scheduler:
             except QuacklakeError as error:
                 if not error.transient:
                     raise
-                _log.warning("a pass was given up: %s", error.message)
+                _log.warning("a pass was given up: %s", error.message, extra=telemetry.error_facts(error))
             spread = random.uniform(-self.policy.jitter, self.policy.jitter)
             stop.wait(self.policy.interval.total_seconds() * (1 + spread))
 
@@ -201,7 +202,8 @@ class Scheduler:
         except NotFoundError as error:
             _log.info("%s: %s", job.kind.value, error.message)  # the table was dropped
         except QuacklakeError as error:
-            _log.warning("%s of %s failed: %s", job.kind.value, job.table or "the lake", error.message)
+            facts = telemetry.error_facts(error, job=job.kind.value, table=job.table)
+            _log.warning("%s of %s failed: %s", job.kind.value, job.table or "the lake", error.message, extra=facts)
             failure = error
         else:
             self._tried[job.kind, job.table] = job.state

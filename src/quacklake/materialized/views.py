@@ -23,6 +23,7 @@ from quacklake.materialized.verify import Verification, verify_view
 from quacklake.operations.context import boundary
 from quacklake.operations.handles import LakeHandle
 from quacklake.operations.reference import TableRef
+from quacklake.telemetry import error_facts
 from quacklake.transaction import Transaction
 
 _log = logging.getLogger("quacklake.materialized")
@@ -233,7 +234,9 @@ class MaterializedViews:
             try:
                 report = refreshing.refresh(self.handle, _ref(view))
             except QuacklakeError as error:
-                _log.warning("could not refresh %s: %s", view.name, error.message)
+                _log.warning(
+                    "could not refresh %s: %s", view.name, error.message, extra=error_facts(error, view=view.name)
+                )
                 continue
             if report.way != "none":
                 reports.append(report)
@@ -289,4 +292,4 @@ def after_commit(handle: LakeHandle, tables: Iterable[int]) -> None:
         if any(definition.schedule.kind == ON_COMMIT for definition in known.values()):
             MaterializedViews(handle).refresh_due(tables=tables)
     except Exception as error:  # the commit is made, whatever happens here
-        _log.warning("could not refresh materialized views after a commit: %s", error)
+        _log.warning("could not refresh materialized views after a commit: %s", error, extra=error_facts(error))

@@ -16,6 +16,7 @@ from quacklake.materialized.definition import RefreshReport
 from quacklake.materialized.views import MaterializedViews
 from quacklake.operations.handles import LakeHandle
 from quacklake.progress import Progress
+from quacklake.telemetry import error_facts
 
 _log = logging.getLogger("quacklake.materialized")
 _POLL = 1.0
@@ -33,7 +34,7 @@ def refreshing(views: MaterializedViews, done: Callable[[RefreshReport], None], 
                 for report in views.refresh_due():
                     done(report)
             except QuacklakeError as error:
-                _log.warning("could not look for views that are due: %s", error.message)
+                _log.warning("could not look for views that are due: %s", error.message, extra=error_facts(error))
             stop.wait(poll)
 
     thread = threading.Thread(target=run, name="quacklake-views")

@@ -254,7 +254,9 @@ class LakeHandle(Handle):
         try:
             followed = self.context.tables.tagged(snapshot, MATERIALIZED_VIEW)
         except Exception as error:  # the commit is made, whatever happens here
-            _log.warning("could not look for materialized views after a commit: %s", error)
+            _log.warning(
+                "could not look for materialized views after a commit: %s", error, extra=telemetry.error_facts(error)
+            )
             return
         if not followed:
             return

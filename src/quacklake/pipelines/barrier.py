@@ -19,6 +19,7 @@ from quacklake.operations.handles import LakeHandle
 from quacklake.pipelines.checkpoints import Checkpoints, Claim, Manifest
 from quacklake.pipelines.lake_tables import Counts, Run, Work
 from quacklake.pipelines.origins import Origins
+from quacklake.telemetry import error_facts
 from quacklake.transaction import Transaction
 
 _log = logging.getLogger("quacklake.pipeline")
@@ -109,7 +110,8 @@ class Barrier:
                 try:
                     report = sink.maintain()
                 except QuacklakeError as error:
-                    _log.warning("the upkeep of the sink %s failed: %s", name, error.message)
+                    facts = error_facts(error, sink=name)
+                    _log.warning("the upkeep of the sink %s failed: %s", name, error.message, extra=facts)
                     continue
                 if report.files_compacted or report.files_removed:
                     numbers = (report.files_compacted, report.files_written, report.files_removed)
@@ -158,7 +160,9 @@ class Barrier:
             try:
                 self.commits[name] = sink.finalize_commit(prepared)
             except QuacklakeError as error:
-                _log.error("the sink %s did not show checkpoint %d: %s", name, manifest.checkpoint_id, error.message)
+                number = manifest.checkpoint_id
+                facts = error_facts(error, sink=name, checkpoint=number)
+                _log.error("the sink %s did not show checkpoint %d: %s", name, number, error.message, extra=facts)
                 failed = failed or error
             reach("pipeline.finalize.after")
         if failed is not None:

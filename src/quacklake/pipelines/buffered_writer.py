@@ -17,6 +17,7 @@ import pyarrow as pa
 from quacklake.config.values import parse_duration
 from quacklake.errors import ConfigError, InputError, nearest
 from quacklake.lake.lake import Lake
+from quacklake.telemetry import error_facts
 
 _log = logging.getLogger("quacklake.writer")
 
@@ -195,7 +196,9 @@ class BufferedWriter:
                 try:
                     self.flush(name)
                 except Exception as error:
-                    _log.warning("rows of %s could not be committed", name, exc_info=True)
+                    _log.warning(
+                        "rows of %s could not be committed", name, exc_info=True, extra=error_facts(error, table=name)
+                    )
                     with self._changed:
                         self._error = error
                         self._changed.notify_all()

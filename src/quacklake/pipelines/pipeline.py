@@ -26,6 +26,7 @@ from quacklake.pipelines.lineage import told
 from quacklake.pipelines.local import LocalRun, needs_state
 from quacklake.pipelines.reports import BatchReport, Lag, RunReport
 from quacklake.pipelines.sinks import Sinks, open_source
+from quacklake.telemetry import error_facts
 
 _log = logging.getLogger("quacklake.pipeline")
 
@@ -168,7 +169,8 @@ class Pipeline:
                         raise
                     attempt += 1
                     wait = policy.wait(attempt)
-                    _log.warning("pipeline %s: %s; again in %.1f s", self.name, error.message, wait)
+                    facts = error_facts(error, pipeline=self.name, attempt=attempt, retry_in=wait)
+                    _log.warning("pipeline %s: %s; again in %.1f s", self.name, error.message, wait, extra=facts)
                     self.report = replace(self.report, restarts=attempt)
                     if self._stopped.wait(wait):
                         break

@@ -27,6 +27,7 @@ from quacklake.pond.nodes import CONFIG, FACTORY, ROWS, SCHEDULE, STATE, TARGET,
 from quacklake.pond.paths import ROOT, check_name, is_folder, parts, table_of
 from quacklake.pond.patterns import Part, compile_pattern
 from quacklake.pond.tree import Place, Tree, matches, walk
+from quacklake.telemetry import error_facts
 
 _log = logging.getLogger("quacklake.pond")
 
@@ -121,7 +122,8 @@ class FS:
         except QuacklakeError as error:
             if node.file_type is not EntryType.DYNAMIC or not isinstance(registry.factory_of(node), Mount):
                 raise
-            _log.warning("the mount %s cannot be opened: %s", node.name, error.message)
+            facts = error_facts(error, mount=node.name)
+            _log.warning("the mount %s cannot be opened: %s", node.name, error.message, extra=facts)
             return {}
 
     @property

@@ -25,6 +25,7 @@ from quacklake.pond.paths import table_of
 from quacklake.pond.reductions import view_name
 from quacklake.pond.series import bounds_of
 from quacklake.pond.times import require_column, time_filter
+from quacklake.telemetry import error_facts
 
 if TYPE_CHECKING:
     from quacklake.lake.lake import LakeAt, LakeTransaction
@@ -131,7 +132,7 @@ def refresh(pond: Pond, fs: FS, found: NodePath) -> str | None:
         known = _known(fs, found)
         return None if known is None else _bring(pond, known)
     except QuacklakeError as error:
-        _log.warning("could not refresh %s: %s", found.path, error.message)
+        _log.warning("could not refresh %s: %s", found.path, error.message, extra=error_facts(error, path=found.path))
         return None
 
 

@@ -145,13 +145,15 @@ def push_changes(pond: Pond, config_file: str | None = None) -> list[str]:
     try:
         wanted = [each for each in remotes(pond.fs()) if each.auto]
     except QuacklakeError as error:
+        _log.warning("the remotes cannot be read: %s", error.message, extra=telemetry.error_facts(error))
         return [f"the remotes cannot be read: {error.message}"]
     failed = []
     for remote in wanted:
         try:
             push(pond, remote, config_file=config_file)
         except QuacklakeError as error:
-            _log.warning("could not push to %s: %s", remote.name, error.message)
+            facts = telemetry.error_facts(error, remote=remote.name)
+            _log.warning("could not push to %s: %s", remote.name, error.message, extra=facts)
             failed.append(
                 f"could not push to {remote.name}: {error.message}; the next change or `pond push` tries again"
             )

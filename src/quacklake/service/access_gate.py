@@ -17,6 +17,7 @@ from quacklake.format.names import may_be_in_name, tenant_key
 from quacklake.lake import Lake
 from quacklake.service.identity import Identity, Role
 from quacklake.service.problems import LakesFullError
+from quacklake.telemetry import error_facts
 
 if TYPE_CHECKING:
     from quacklake.service.web_tokens import WebTokens
@@ -284,7 +285,12 @@ class _Catalogs:
             if not isinstance(error, Terminal):
                 raise
             # it may tell of places, and is nothing that a user could mend
-            _log.error("the catalog %s cannot be opened: %s", user.catalog, error)
+            _log.error(
+                "the catalog %s cannot be opened: %s",
+                user.catalog,
+                error,
+                extra=error_facts(error, catalog=user.catalog),
+            )
             raise InternalError("the lake cannot be opened") from None
         row = lake.handle.context.catalog.tenant_row
         if row is not None and row.id != user.catalog_id:

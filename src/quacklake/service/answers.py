@@ -174,7 +174,9 @@ class RowAnswer(Response):
                 abort()
         except QuacklakeError as error:
             # the status is sent: an answer that breaks off is all that is left to say
-            _log.warning("request %s failed while it was answered: %s", scope.get("request_id"), error.code)
+            facts = telemetry.error_facts(error, request_id=scope.get("request_id"))
+            text = "request %s failed while it was answered: %s"
+            _log.warning(text, scope.get("request_id"), error.code, extra=facts)
         finally:
             await self._end()
 

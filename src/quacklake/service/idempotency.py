@@ -22,6 +22,7 @@ from quacklake.operations.options import StreamPositions
 from quacklake.operations.reference import TableRef
 from quacklake.service.digests import json_digest
 from quacklake.service.encoding import JSON, NDJSON
+from quacklake.telemetry import error_facts
 
 if TYPE_CHECKING:
     from quacklake.lake import Lake
@@ -161,4 +162,4 @@ class ForgetKeys:
         try:
             _marks(lake).forget_done(_now() - self._keep)
         except Exception as error:  # the next time is soon enough
-            _log.warning("old idempotency keys stay: %s", type(error).__name__)
+            _log.warning("old idempotency keys stay: %s", type(error).__name__, extra=error_facts(error))

@@ -20,6 +20,7 @@ from quacklake.format.names import uuid7
 from quacklake.progress import Progress
 from quacklake.service.job_records import ENDED, JobRecords
 from quacklake.service.problems import TooBusyError, status_of
+from quacklake.telemetry import error_facts
 
 if TYPE_CHECKING:
     from quacklake.lake import Lake
@@ -297,7 +298,7 @@ class Jobs:
             try:
                 found = [job["id"] for job in records.all() if job["cancelling"]]
             except Exception as error:
-                _log.warning("the catalog was not asked about jobs: %s", type(error).__name__)
+                _log.warning("the catalog was not asked about jobs: %s", type(error).__name__, extra=error_facts(error))
                 return
             with self._lock:
                 for id_ in found:
@@ -317,7 +318,12 @@ class Jobs:
                 if records.save(job.shown(), self._holder, self._seconds):
                     job.ask_to_end()
             except Exception as error:
-                _log.warning("the state of job %s was not written: %s", id_, type(error).__name__)
+                _log.warning(
+                    "the state of job %s was not written: %s",
+                    id_,
+                    type(error).__name__,
+                    extra=error_facts(error, job=id_),
+                )
                 return
             if is_last:
                 with self._lock:

@@ -19,6 +19,7 @@ from starlette.exceptions import HTTPException
 from quacklake import errors
 from quacklake.config import redact
 from quacklake.errors import QuacklakeError, TenantBusyError
+from quacklake.telemetry import error_facts
 
 __all__ = [
     "PROBLEM",
@@ -137,7 +138,8 @@ def problem(error: QuacklakeError, request_id: str) -> Response:
     status = status_of(error)
     shown, hint = redact(error.message), None if error.hint is None else redact(error.hint)
     if status >= 500 and not isinstance(error, LakesFullError):
-        _log.warning("request %s failed: %s: %s", request_id, type(error).__name__, redact(str(error)))
+        facts = error_facts(error, request_id=request_id)
+        _log.warning("request %s failed: %s: %s", request_id, type(error).__name__, redact(str(error)), extra=facts)
         shown, hint = (_AWAY if status == 503 else _INSIDE), None
     answer = _response(status, error.code, shown, hint, request_id, transient=error.transient)
     if status == 401:
@@ -180,7 +182,9 @@ def request_id_of(request: Request) -> str:
 
 def unexpected(error: Exception, request_id: str) -> Response:
     """Return the answer for a bug, and log it."""
-    _log.error("request %s failed unexpectedly", request_id, exc_info=error)
+    _log.error(
+        "request %s failed unexpectedly", request_id, exc_info=error, extra=error_facts(error, request_id=request_id)
+    )
     return _response(500, errors.InternalError.code, _INSIDE, None, request_id)
 
 

@@ -207,7 +207,7 @@ class TenantMaintainer:
             except QuacklakeError as error:
                 if not error.transient:
                     raise
-                _log.warning("a round was given up: %s", error.message)
+                _log.warning("a round was given up: %s", error.message, extra=telemetry.error_facts(error))
             if complete:
                 spread = random.uniform(-self.policy.jitter, self.policy.jitter)
                 stop.wait(self.policy.interval.total_seconds() * (1 + spread))
@@ -246,8 +246,12 @@ class TenantMaintainer:
             _log.info("maintenance of a catalog ended: %s", error.message)  # the catalog was dropped or renamed
         except QuacklakeError as error:
             failure = error
+            if not isinstance(error, LeaseHeldError):
+                facts = telemetry.error_facts(error, catalog=need.name)
+                _log.warning("maintenance of the catalog %s failed: %s", need.name, error.message, extra=facts)
         except Exception as error:  # a failure in one catalog must not stop the others
-            _log.warning("maintenance of the catalog %d failed", need.id, exc_info=True)
+            facts = telemetry.error_facts(error, catalog=need.name)
+            _log.warning("maintenance of the catalog %s failed", need.name, exc_info=True, extra=facts)
             failure = InternalError(f"{type(error).__name__}: {error}")
         for job in report.jobs:
             files = getattr(job.report, "files", 0)

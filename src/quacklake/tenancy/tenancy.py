@@ -116,7 +116,8 @@ class Tenancy:
                     place = shared_lake.find_place(registry.connection, schema)
                     shared_lake.execute(registry.connection, mend(registry.connection, place, schema))
             except (ReadOnlyError, CatalogUnavailableError) as error:
-                _LOG.warning("the rights of roles on the lake at %s are not up to date: %s", self.url, error.message)
+                text = "the rights of roles on the lake at %s are not up to date: %s"
+                _LOG.warning(text, self.url, error.message, extra=telemetry.error_facts(error, lake=self.url))
 
     def is_convertible(self) -> bool:
         """Return whether this is a shared lake made by a DuckLake fork with catalogs."""

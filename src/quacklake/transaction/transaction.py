@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from quacklake import faults
+from quacklake import faults, telemetry
 from quacklake.catalog import Catalog
 from quacklake.catalog.turns import TransactionTurn
 from quacklake.errors import (
@@ -455,4 +455,5 @@ class Transaction(Reading):
         try:
             self.store.delete(written)
         except QuacklakeError as error:
-            _log.warning("could not remove %d uncommitted files: %s", len(written), error.message)
+            facts = telemetry.error_facts(error)
+            _log.warning("could not remove %d uncommitted files: %s", len(written), error.message, extra=facts)

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,6 +64,29 @@ def test_collectors_of_yaml_run_by_name_and_by_path(new: Run, hydrovu: HydroVuSi
     assert "the schedule 'often'" in new("apply", "-f", "pond.yaml").err
     Path("pond.yaml").write_text(documents(hydrovu).replace("client_id:", "client_secret: abc\n  client_id:"))
     assert "is a secret, which a pond does not keep" in new("apply", "-f", "pond.yaml").err
+
+
+def test_failures_of_collectors_are_lines_of_a_json_log(new: Run) -> None:
+    """P53: of a run, of a file in a run, and of a watch."""
+    Path("drop").mkdir()
+    Path("drop/b.csv").write_text("timestamp,temp\n2024-01-01T00:00:00Z,1,2\n")
+    inbox = 'kind: Inbox\nname: {0}\nspec: {{folder: {0}, path: "/{{name}}.series", settle: 0s, schedule: every 1h}}\n'
+    Path("pond.yaml").write_text(inbox.format("drop") + "---\n" + inbox.format("none"))
+    assert new("apply", "-f", "pond.yaml").code == 0
+
+    def lines(*words: str) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in new("run", *words, "--log-format", "json").err.splitlines()]
+
+    (failed,) = lines("drop")
+    assert (failed["level"], failed["path"], failed["item"]) == ("error", "drop", "b.csv")
+    assert failed["code"].startswith("input")
+    (missing,) = lines("none")
+    assert missing["code"] == "input"
+    watched = {line["path"]: line for line in lines("--watch", "--for", "2s")}
+    assert set(watched) == {"/collectors/drop", "/collectors/none"}
+    assert watched["/collectors/drop"]["message"] == failed["message"]
+    assert watched["/collectors/none"]["code"] == "input"
+    assert watched["/collectors/none"]["retry_in"] > 0
 
 
 def test_watching_runs_everything_and_a_failure_disturbs_nobody(folder: Path, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from quacklake.cli.context import Context
+from quacklake.cli.failures import report_failure
 from quacklake.cli.options import AllRows, At, ShownRows, TableName
 from quacklake.cli.progress import track
 from quacklake.errors import CorruptFileError, PathError, UnsupportedFeatureError
@@ -34,23 +35,22 @@ class TableSize:
     bytes: int | None = None
 
 
-def _measure(view: Lake | LakeAt) -> list[TableSize]:
-    """Return the sizes of all tables at one snapshot. Rows are counted from metadata where possible."""
-    return _sizes_of(view, view.tables())
+def _measure(context: Context, view: Lake | LakeAt, names: Sequence[str]) -> list[TableSize]:
+    """Return the sizes of tables at one snapshot. Rows are counted from metadata where possible."""
+    return [_size_of(context, view.table(name), name) for name in track(names, "measuring tables", len(names))]
 
 
-def _sizes_of(view: Lake | LakeAt, names: Sequence[str]) -> list[TableSize]:
-    return [_size_of(view.table(name), name) for name in track(names, "measuring tables", len(names))]
-
-
-def _size_of(table: Table, name: str) -> TableSize:
+def _size_of(context: Context, table: Table, name: str) -> TableSize:
     import pyarrow.compute as pc
 
     columns = len(table.columns)
     try:
         plan = table.plan()
     except (CorruptFileError, PathError, UnsupportedFeatureError) as error:
-        sys.stderr.write(f"note: {error.message}\n")
+        if context.is_log_json:
+            report_failure(error, table=name)
+        else:
+            sys.stderr.write(f"note: {error.message}\n")
         return TableSize(name, columns)
     rows = plan.count()
     return TableSize(
@@ -69,7 +69,7 @@ def info(context: Context, at: At = None) -> None:
 
     with context.open() as lake:
         view = context.view(lake, at or str(lake.current_snapshot()))
-        sizes = _measure(view)
+        sizes = _measure(context, view, view.tables())
         context.output.facts(
             {
                 "url": lake.url,
@@ -98,7 +98,7 @@ def tables(context: Context, limit: ShownRows = None, all_rows: AllRows = False,
     with context.open() as lake:
         view = context.view(lake, at or str(lake.current_snapshot()))
         names, count = view.tables(), context.terminal_limit(limit, all_rows)
-        sizes = _sizes_of(view, names[:count])
+        sizes = _measure(context, view, names[:count])
         schema = pa.schema(
             [(field.name, pa.string() if field.name == "table" else pa.int64()) for field in fields(TableSize)]
         )
@@ -123,7 +123,7 @@ def describe(context: Context, table: TableName, at: At = None) -> None:
             }
             for column in found.info.schema.columns
         ]
-        size = _size_of(found, table)
+        size = _size_of(context, found, table)
         facts: dict[str, Any] = {
             "comment": found.comment,
             "primary_key": list(found.primary_key),

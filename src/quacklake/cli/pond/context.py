@@ -65,11 +65,12 @@ class PondContext(Context):
             return pond.run(self.args, lambda fs: work(pond, fs))
 
     def _push(self, pond: Pond) -> None:
-        """Push a change, and tell which push failed."""
+        """Push a change, and tell which push failed; a JSON log has a line of it already."""
         from quacklake.pond.remotes import push_changes
 
         for sentence in push_changes(pond, self.options.config_file):
-            typer.echo(sentence, err=True)
+            if not self.is_log_json:
+                typer.echo(sentence, err=True)
 
 
 def complete_path(ctx: typer.Context, incomplete: str) -> list[str]:

@@ -6,6 +6,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Annotated
 
+from quacklake.cli.failures import report_failure
 from quacklake.cli.options import argument, option
 from quacklake.cli.output import plural
 from quacklake.cli.pond.context import PondContext, complete_path
@@ -67,7 +68,7 @@ def run(
             )
         if timer is not None:
             timer.cancel()
-    _show(context, report)
+    _show(context, report, name)
     return 1 if report.failures else 0
 
 
@@ -81,9 +82,10 @@ def _seconds(text: str) -> float:
         raise InputError(f"--for: {error}", hint="--for 10min") from None
 
 
-def _show(context: PondContext, report: Report) -> None:
+def _show(context: PondContext, report: Report, path: str) -> None:
     from quacklake.pond.running import as_facts
 
+    _log_failures(context, report, path)
     if not context.output.for_people:
         context.output.facts(as_facts(report))
         return
@@ -113,6 +115,10 @@ def _tell(context: PondContext, event: Event) -> None:
     from quacklake.pond.running import as_facts
 
     now = dt.datetime.now(dt.UTC)
+    if event.error is not None and context.is_log_json:
+        report_failure(event.error, path=event.path, retry_in=event.retry_in)
+    if event.report is not None:
+        _log_failures(context, event.report, event.path)
     if context.output.format == "json":
         facts = {} if event.report is None else dict(as_facts(event.report))
         if event.error is not None:
@@ -120,6 +126,13 @@ def _tell(context: PondContext, event: Event) -> None:
         json_line({"time": now, "path": event.path, **facts, **({"message": event.message} if event.message else {})})
         return
     _say(context, f"{now:%Y-%m-%d %H:%M:%S} {event.path}: {_sentence(event)}")
+
+
+def _log_failures(context: PondContext, report: Report, path: str) -> None:
+    """Write each failure of a run into a JSON log."""
+    if context.is_log_json:
+        for failure in report.failures:
+            report_failure(failure.error, path=path, item=failure.item)
 
 
 def _say(context: PondContext, text: str) -> None:

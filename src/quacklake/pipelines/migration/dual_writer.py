@@ -21,6 +21,7 @@ from quacklake.pipelines.migration import state
 from quacklake.pipelines.migration.folder import ArrowFolder, CheckedFile
 from quacklake.pipelines.migration.layout import check_node
 from quacklake.pipelines.settings import WriterSettings
+from quacklake.telemetry import error_facts
 
 _log = logging.getLogger("quacklake.migration")
 
@@ -162,7 +163,7 @@ class _BothSides(BufferedWriter):
 def _failed(side: SideReport, name: str, error: QuacklakeError) -> None:
     side.failures += 1
     side.error = error
-    _log.warning("a batch could not be written to %s: %s", name, error.message)
+    _log.warning("a batch could not be written to %s: %s", name, error.message, extra=error_facts(error, target=name))
 
 
 def _succeeded(side: SideReport, batch: pa.Table, began: float) -> None:

@@ -16,6 +16,7 @@ from quacklake.pipelines.ekko import KEY, ROWS, TABLE, key_of, newest, with_key
 from quacklake.pipelines.migration import state
 from quacklake.pipelines.migration.folder import ArrowFolder
 from quacklake.pipelines.migration.state import MigrationState, Side
+from quacklake.telemetry import error_facts
 
 _log = logging.getLogger("quacklake.migration")
 _UNREACHABLE = (CatalogError, ConfigError, NotFoundError, StorageError)
@@ -118,7 +119,12 @@ class TransactionReader:
                 checked = self._folder.check(file)
                 yield from self._folder.rows(file, checked)
             except (InputError, StorageError) as error:
-                _log.warning("the Arrow file %s is left out: %s", file.path, error.message)
+                _log.warning(
+                    "the Arrow file %s is left out: %s",
+                    file.path,
+                    error.message,
+                    extra=error_facts(error, path=file.path),
+                )
 
 
 def _against_lake(known: MigrationState) -> str | None:

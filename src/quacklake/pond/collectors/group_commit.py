@@ -6,6 +6,7 @@ what the sender then sends again is left out if the series has it.
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 import time
@@ -23,6 +24,7 @@ from quacklake.pond.paths import join
 from quacklake.pond.series import Imported, Origin, append_series
 
 _LOOK = 0.2
+_log = logging.getLogger("quacklake.pond")
 
 
 @dataclass
@@ -91,8 +93,10 @@ class GroupCommit:
             try:
                 self._commit(batches)
             except QuacklakeError as error:
+                _log.warning("rows could not be committed: %s", error.message, extra=telemetry.error_facts(error))
                 _fail(batches, error)
             except Exception as error:  # the thread goes on for the requests that follow
+                _log.exception("rows could not be committed")
                 telemetry.count("pond.listener.failures")
                 _fail(batches, InternalError(f"the rows could not be committed: {type(error).__name__}"))
             for batch in batches:

@@ -28,6 +28,7 @@ from quacklake.errors import (
     UnsupportedFeatureError,
 )
 from quacklake.service.problems import StalledError
+from quacklake.telemetry import error_facts
 
 _log = logging.getLogger("quacklake.service.flight")
 
@@ -99,7 +100,7 @@ def _told(error: QuacklakeError) -> tuple[str, bytes]:
 def _logged(error: BaseException) -> QuacklakeError:
     """Log an error, and return one with its code and a number by which the log can be searched."""
     number = uuid.uuid4().hex[:12]
-    _log.error("incident %s: %s", number, error, exc_info=error)
+    _log.error("incident %s: %s", number, error, exc_info=error, extra=error_facts(error, incident=number))
     kind = "the catalog" if isinstance(error, CatalogError) else "the store of the lake"
     what = f"{kind} failed" if isinstance(error, CatalogError | StorageError) else "the server failed"
     shown = QuacklakeError(f"{what} (incident {number})", hint="the log of the server has the reason")

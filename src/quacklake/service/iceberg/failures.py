@@ -17,6 +17,7 @@ from quacklake.errors import (
     UnauthenticatedError,
     UnsupportedFeatureError,
 )
+from quacklake.telemetry import error_facts
 
 __all__ = ["Failure", "Refusal", "failure_of"]
 
@@ -62,7 +63,7 @@ def failure_of(error: QuacklakeError) -> Failure:
             return Failure(400, "BadRequestException", text)
         case LimitError():
             return Failure(503, "ServiceUnavailableException", text, getattr(error, "after", None))
-    _log.warning("the Iceberg catalog failed: %s: %s", type(error).__name__, text)
+    _log.warning("the Iceberg catalog failed: %s: %s", type(error).__name__, text, extra=error_facts(error))
     if isinstance(error, Transient):
         return Failure(503, "ServiceUnavailableException", f"the catalog or the store does not answer [{error.code}]")
     return Failure(500, "InternalServerError", f"the Iceberg catalog failed; its log says more [{error.code}]")
