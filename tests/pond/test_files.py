@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from quacklake import telemetry
-from quacklake.errors import AlreadyExistsError, CorruptFileError, InputError
+from quacklake.errors import AlreadyExistsError, CorruptFileError, InputError, ResultTooLargeError
 from quacklake.pond import Pond
 from quacklake.pond.large_files import FOLDER, THRESHOLD, LargeFiles
 from quacklake.pond.verifying import verify
@@ -127,6 +127,28 @@ def test_an_overwritten_file_is_its_next_version_and_the_last_one_stays_readable
     assert home.pond.fs(at=before).read(f"{home.path}/f") == b"one"
 
 
+def test_a_large_file_is_not_read_at_once(tmp_path: Path) -> None:
+    """P28: the error names the way to read a file of any size."""
+    with Pond.create(tmp_path / "P", pond_read_bytes=100) as pond:
+        pond.run(["test"], lambda fs: fs.write_file("/small", b"y" * 100))
+        pond.run(["test"], lambda fs: fs.write_file("/middle", b"x" * 101))
+        pond.run(["test"], lambda fs: fs.write_file("/large", b"x" * 200_000))
+        fs = pond.fs()
+        root = fs.root()
+        assert fs.read("/small") == root.read("small") == b"y" * 100
+        for name in ("middle", "large"):
+            for read in (fs.read, root.read):
+                with pytest.raises(ResultTooLargeError, match=f"/{name} has .* bytes, more than the 100") as caught:
+                    read(name)
+                assert f"fs.open('/{name}')" in str(caught.value.hint)
+                assert "pond_read_bytes" in str(caught.value.hint)
+        with root.open("large") as file:
+            file.seek(199_999)
+            assert file.read() == b"x"
+    with Pond.open(tmp_path / "P") as pond:
+        assert pond.fs().read("/large") == b"x" * 200_000
+
+
 def test_the_same_bytes_again_make_no_version(home: Home) -> None:
     home.change(lambda wd: wd.write_file("f", b"one"))
     before = home.pond.lake.current_snapshot()
@@ -216,3 +238,54 @@ def test_a_file_much_larger_than_memory_goes_in_and_out_in_blocks(tmp_path: Path
     grew = int(done.stdout.rpartition("GREW ")[2])
     assert grew < 24
     assert filecmp.cmp(tmp_path / "big", tmp_path / "big.out", shallow=False)
+
+
+_STREAM = """
+import hashlib, resource
+from quacklake.errors import ResultTooLargeError
+from quacklake.pond import Pond
+
+class Zeros:
+    def __init__(self, left):
+        self.left = left
+
+    def read(self, size):
+        size = min(size, self.left)
+        self.left -= size
+        return bytes(size)
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+def write_and_read(pond, path, size):
+    pond.run(["test"], lambda fs: fs.write_file(path, Zeros(size)))
+    digest = hashlib.sha256()
+    with pond.fs().open(path) as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+with Pond.create("P") as pond:
+    write_and_read(pond, "/small", 3_000_000)
+    before = peak()
+    print(write_and_read(pond, "/big", 200_000_000))
+    try:
+        pond.fs().read("/big")
+    except ResultTooLargeError as error:
+        print(error.code)
+    print((peak() - before) // 1024)
+"""
+
+
+def test_a_file_is_read_as_a_stream_in_little_memory(tmp_path: Path) -> None:
+    """P28: 200 MB are written and read while the process grows by less than 24 MB."""
+    done = subprocess.run(
+        [sys.executable, "-c", _STREAM], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    digest, code, grew = done.stdout.split()
+    expected = hashlib.sha256()
+    for _ in range(200):
+        expected.update(bytes(1_000_000))
+    assert (digest, code) == (expected.hexdigest(), "limit.result")
+    assert int(grew) < 24

@@ -212,6 +212,12 @@ class Config:
         8_000_000_000,
         minimum=0,
     )
+    pond_read_bytes: int = _number(
+        "Most bytes of a file of a pond that `FS.read` returns at once; `FS.open` reads files of any size",
+        64_000_000,
+        0,
+        1 << 40,
+    )
     shown_rows: int = _number(
         "Rows of a table or result that a command shows to people, without `--limit` and `--all`", 100, 0, 1_000_000_000
     )

@@ -16,6 +16,7 @@ from quacklake.errors import (
     PathError,
     QuacklakeError,
     ReadOnlyError,
+    ResultTooLargeError,
     nearest,
 )
 from quacklake.pond.backend import Backend
@@ -252,9 +253,19 @@ class FS:
             return self.backend.large_files.open(node.sha256, node.size, found.path)
         return io.BytesIO(self.backend.content(node) if node.content is None else node.content)
 
-    def read(self, path: str) -> bytes:
-        """Return the bytes of a file whole, for small ones. ``open`` reads files of any size."""
-        with self.open(path) as file:
+    def read(self, path: str | NodePath) -> bytes:
+        """Return the bytes of a small file whole; ``open`` reads files of any size.
+
+        Raises ``ResultTooLargeError`` for a file with more bytes than the setting ``pond_read_bytes``.
+        """
+        found = path if isinstance(path, NodePath) else self.get(path)
+        size, limit = found.node.size or 0, self.backend.lake.handle.context.config.pond_read_bytes
+        if size > limit:
+            raise ResultTooLargeError(
+                f"{found.path} has {size} bytes, more than the {limit} that are read at once",
+                hint=f"read it in blocks: with fs.open({found.path!r}) as file; or raise the setting pond_read_bytes",
+            )
+        with self.open(found) as file:
             return file.read()
 
     # -- changing ------------------------------------------------------------------------------------------------------
@@ -462,9 +473,12 @@ class WD:
         return self.fs.glob(pattern, start=self.place)
 
     def read(self, path: str) -> bytes:
-        """Return the bytes of a small file."""
-        with self.fs.open(self.get(path)) as file:
-            return file.read()
+        """Return the bytes of a small file whole; see ``FS.read``."""
+        return self.fs.read(self.get(path))
+
+    def open(self, path: str) -> BinaryIO:
+        """Return a file's bytes, open for reading at any position; see ``FS.open``."""
+        return self.fs.open(self.get(path))
 
     def make_directory(self, path: str, *, parents: bool = False) -> NodePath:
         """Make a directory."""
