@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import time
@@ -81,6 +82,31 @@ def test_a_source_that_ends_anywhere_goes_on_behind_its_checkpoint(form: Format,
         source.start(checkpoint)
         seen.update(ids(source))
         assert seen == Counter(range(last))
+
+
+def test_a_checkpoint_has_the_time_at_which_it_was_reached(form: Format, tmp_path: Path) -> None:
+    """L15; a checkpoint of an earlier release has no time, and is read as well."""
+    form.append(tmp_path, 0, 5)
+    source = form.source(tmp_path, mode="continuous")
+    began = datetime.now(UTC)
+    source.start()
+    assert ids(source) == list(range(5))
+    first = source.current_checkpoint()
+    assert first.timestamp is not None
+    assert began <= first.timestamp <= datetime.now(UTC)
+    assert SourceCheckpoint.from_json(first.to_json()) == first
+    assert source.poll_next() is None
+    assert source.current_checkpoint() == first  # nothing is new, so nothing has moved
+    form.append(tmp_path, 5, 7)
+    facts = json.loads(first.to_json())
+    for old in ({**facts, "timestamp": None}, {key: value for key, value in facts.items() if key != "timestamp"}):
+        again = form.source(tmp_path, mode="continuous")
+        again.start(SourceCheckpoint.from_json(json.dumps(old)))
+        assert ids(again) == [5, 6]
+        second = again.current_checkpoint()
+        assert second.table_version != first.table_version
+        assert second.timestamp is not None
+        assert second.timestamp > first.timestamp
 
 
 def test_changed_rows_are_an_error_or_what_the_option_says(form: Format, tmp_path: Path) -> None:

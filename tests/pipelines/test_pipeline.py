@@ -11,6 +11,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import pyarrow as pa
 import pytest
 
 import quacklake
-from quacklake.connectors import CommitInfo, PreparedCommit, Sink, connector
+from quacklake.connectors import CommitInfo, PreparedCommit, Sink, SourceCheckpoint, connector
 from quacklake.errors import (
     AlreadyExistsError,
     CommitUnknown,
@@ -106,6 +107,29 @@ def test_a_query_joins_tables_as_they_are_at_each_batch(lake: quacklake.Lake, tm
     add(lake, 11, 12)
     Pipeline(lake, given).run(until_caught_up=True)
     assert sorted(lake.sql("FROM named").fetchall()) == [(1, "old"), (11, "new")]
+
+
+def test_the_checkpoint_of_a_table_has_the_time_at_which_it_was_reached(
+    lake: quacklake.Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """L15: a pipeline keeps it, and continues from one without a time, as earlier releases kept."""
+    given = definition(tmp_path, ("lake",))
+    kept: list[str] = []
+
+    def run() -> datetime | None:
+        Pipeline(lake, given).run(until_caught_up=True, on_batch=lambda report: kept.append(report.position))
+        return SourceCheckpoint.from_json(kept[-1]).timestamp
+
+    add(lake, 0, 10)
+    with monkeypatch.context() as earlier:
+        earlier.setattr("quacklake.connectors.table_source.replace", lambda position, **_: position)
+        assert run() is None
+    add(lake, 10, 20)
+    began = datetime.now(UTC)
+    time = run()
+    assert time is not None
+    assert began <= time <= datetime.now(UTC)
+    assert rows("lake", tmp_path, lake) == doubled(0, 20)
 
 
 def test_the_limits_of_a_batch_hold(lake: quacklake.Lake, tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ class _Stored:
 
 @dataclass(frozen=True)
 class SourceCheckpoint(_Stored):
-    """The position of a source.
+    """The position of a source. ``timestamp`` is when a source of a table reached it.
 
     ``table_version`` is the last version that was read whole; ``files_processed`` are those of the next one.
     ``offsets`` is what a source without versions needs, such as the sequence of a NATS stream.
@@ -60,7 +60,7 @@ class SourceCheckpoint(_Stored):
 
     @classmethod
     def _of(cls, values: dict[str, Any]) -> Self:
-        time = values["timestamp"]
+        time = values.get("timestamp")
         values["files_processed"] = tuple(values["files_processed"])
         return cls(**values | {"timestamp": None if time is None else datetime.fromisoformat(time)})
 

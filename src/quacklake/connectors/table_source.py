@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, TypeAlias
 
@@ -79,7 +79,7 @@ class TableSource(ABC):
     def __init__(self, options: ReadOptions) -> None:
         self.options = options
         self._identity = ""
-        self._position = SourceCheckpoint(NOTHING)
+        self._position = self._reached = SourceCheckpoint(NOTHING)
         self._steps: Iterator[_Step] = iter(())
         self._looked = 0.0
         self._started = False
@@ -120,7 +120,10 @@ class TableSource(ABC):
             raise StreamMismatchError(
                 "the table is not the one that was read before", hint="Begin without a checkpoint."
             )
-        self._position = self._at(NOTHING) if checkpoint is None else checkpoint
+        if checkpoint is None:
+            self._reach(self._at(NOTHING))
+        else:
+            self._position = checkpoint
         self._steps = self._read()
         self._started = True
 
@@ -130,7 +133,7 @@ class TableSource(ABC):
             raise ConnectorError("the source is not started", hint="Call start(checkpoint) first.")
         while True:
             for batch, position in self._steps:
-                self._position = position
+                self._reach(position)
                 if batch is not None:
                     return batch
             if self.options.mode.bounded:
@@ -160,6 +163,12 @@ class TableSource(ABC):
         """Forget what has not been read."""
         self._steps, self._started = iter(()), False
 
+    def _reach(self, position: SourceCheckpoint) -> None:
+        """Move to a position, and note the time; nothing changes at the position that was reached last."""
+        if position is not self._reached:
+            self._reached = position
+            self._position = replace(position, timestamp=datetime.now(UTC))
+
     def _at(self, version: int, units: tuple[str, ...] = (), **offsets: Any) -> SourceCheckpoint:
         return SourceCheckpoint(version, units, None, {"table": self._identity, **offsets})
 
@@ -167,7 +176,7 @@ class TableSource(ABC):
         """Yield what can be read now, each batch with the position after it."""
         mode, feed = self.options.mode, self.options.feed
         if mode.kind == "incremental" and self._position.table_version == NOTHING:
-            self._position = self._at(NOTHING if mode.version is None else mode.version)
+            self._reach(self._at(NOTHING if mode.version is None else mode.version))
         newest = self.newest()
         whole = mode.kind in ("batch", "snapshot") or (mode.kind == "continuous" and not feed)
         begun = self._position.offsets.get("state")
