@@ -102,25 +102,26 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     return scheduling.scheduler(config, log)
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """A test that uses a server bears its mark, so that ``-m "not postgres"`` leaves it out.
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark a test that uses a server before ``-m`` selects, so that ``-m "not postgres"`` leaves it out.
 
     It does when it has the server's fixture, or a parameter that is the name of the server.
     """
+    fixtures = getattr(item, "fixturenames", ())
+    values = item.callspec.params.values() if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ()
+    named = {value for value in values if isinstance(value, str)}
+    for name in MARKED:
+        if f"{name}_server" in fixtures or name in named:
+            item.add_marker(name)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Take the tests of this run: those that are left of an interrupted one, of its shard and its sample."""
     _leave_out_passed(config, items)
     config.stash[_SAMPLED].update(sampling.take(config, items))
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: scheduling.rank(item.nodeid))
-    for item in items:
-        fixtures = getattr(item, "fixturenames", ())
-        values = (
-            item.callspec.params.values() if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ()
-        )
-        named = {value for value in values if isinstance(value, str)}
-        for name in MARKED:
-            if f"{name}_server" in fixtures or name in named:
-                item.add_marker(name)
 
 
 def _leave_out_passed(config: pytest.Config, items: list[pytest.Item]) -> None:

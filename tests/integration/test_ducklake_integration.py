@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import inspect
 import json
 import os
 import re
@@ -259,15 +260,26 @@ def test_a_duckdb_without_the_extension_says_so_and_the_lake_is_read_without_it(
 
 
 @pytest.mark.daily(0.2)
-@pytest.mark.parametrize("which", ["all", "unit", "integration", "minio"])
+@pytest.mark.parametrize("which", ["", "all", "unit", "integration", "minio"])
 def test_the_script_of_the_tests_finds_them_from_any_folder(tmp_path: Path, which: str) -> None:
-    command = [REPOSITORY / "scripts" / "test-ducklake.sh", which, "--collect-only", "-p", "no:cacheprovider"]
-    environment = {**os.environ, "PYTHON": sys.executable, "QUACKLAKE_TEST_PROFILE": "long"}
+    """E11: without an argument all of them, with ``minio`` those that use an S3 server; never a sample of functions."""
+    words = [which, "--collect-only", "-p", "no:cacheprovider"] if which else []
+    options = {"PYTEST_ADDOPTS": "--collect-only -p no:cacheprovider"} if not which else {}
+    command = [REPOSITORY / "scripts" / "test-ducklake.sh", *words]
+    environment = {**os.environ, "PYTHON": sys.executable, **options}
     found = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment)
     assert found.returncode == 0, found.stdout + found.stderr
     tests = [line for line in found.stdout.splitlines() if "::test_" in line]
     folders = {line.split("/")[1] for line in tests}
-    assert folders == ({"unit", "integration"} if which == "all" else {"unit" if which == "unit" else "integration"})
+    both = {"unit", "integration"}
+    assert folders == {"": both, "all": both, "unit": {"unit"}}.get(which, {"integration"})
+    functions = {line.partition("::")[2].partition("[")[0] for line in tests}
+    if "integration" in folders:
+        own = {name for name in globals() if name.startswith("test_")}
+        with_store = {name for name in own if "s3_server" in inspect.signature(globals()[name]).parameters}
+        missing = own - functions
+        assert with_store <= functions
+        assert missing == (own - with_store - {"test_a_bucket_that_is_missing_is_named"} if which == "minio" else set())
 
 
 @pytest.mark.daily(0.3)
