@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import duckdb
 import polars as pl
@@ -90,6 +91,21 @@ def test_attributes_of_a_lake_are_refused_too(secrets: Lake) -> None:
             getattr(lake, name)
 
 
+@dataclass
+class Person:
+    id: int | None = None
+    region: str | None = None
+    ssn: str | None = None
+    salary: int | None = None
+    note: str | None = None
+
+
+@dataclass
+class Misread:
+    note: Literal["x"]
+    region: Literal["y"] = "y"
+
+
 Calls = dict[str, Callable[[Table], Any]]
 READS: Calls = {
     "append": lambda t: t.append(ROWS),
@@ -105,6 +121,11 @@ READS: Calls = {
     "name": lambda t: t.name,
     "overwrite": lambda t: t.overwrite(ROWS, "error(note)"),
     "partitioned_by": lambda t: t.partitioned_by,
+    "rows": lambda t: [
+        told(lambda: list(t.rows(Person))),
+        told(lambda: list(t.rows(Person, "error(note)"))),
+        told(lambda: list(t.scan().rows(Misread))),
+    ],
     "scan": lambda t: [
         t.scan().to_pylist(),
         t.scan(row_ids=True).to_arrow(),
