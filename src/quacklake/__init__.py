@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from quacklake.operations.adopting import AdoptReport
     from quacklake.operations.change_feed import ChangeScan
     from quacklake.operations.expression import Expression
+    from quacklake.operations.input_csv import CsvOptions
     from quacklake.operations.input_files import open_files
     from quacklake.operations.restoring import RestoredTable, UndoReport
     from quacklake.operations.row_types import RowType
@@ -46,6 +47,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AdoptReport",
     "ChangeScan",
+    "CsvOptions",
     "Expression",
     "Lake",
     "LakeAt",
@@ -99,6 +101,7 @@ if not TYPE_CHECKING:
             "quacklake.operations.adopting": "AdoptReport",
             "quacklake.operations.expression": "Expression",
             "quacklake.operations.change_feed": "ChangeScan",
+            "quacklake.operations.input_csv": "CsvOptions",
             "quacklake.operations.input_files": "open_files",
             "quacklake.lake.lake": "Lake LakeAt LakeTransaction",
             "quacklake.operations.statements": "MergeResult",

@@ -387,3 +387,14 @@ def test_large_dataset_performance(run: Run) -> None:
     answer = run("cat", "/perf.series", "--sql", "SELECT count(*) AS n, sum(v) AS s FROM source", "-o", "json")
     assert answer.json == [{"n": 100_000, "s": 100_000.0}]
     assert time.process_time() - begun < 20
+
+
+def test_a_column_is_widened(run: Run) -> None:
+    Path("a.csv").write_text("timestamp,v\n2024-01-01T00:00:00Z,1\n")
+    Path("b.csv").write_text("timestamp,v\n2024-01-01T00:01:00Z,off\n")
+    run("copy", "a.csv", "/v.series")
+    assert "`pond widen /v.series v VARCHAR`" in run("copy", "b.csv", "/v.series").err
+    assert run("widen", "/v.series", "v", "VARCHAR").out == "v of /v.series is VARCHAR now\n"
+    assert run("copy", "b.csv", "/v.series").code == 0
+    assert run("widen", "/v.series", "v", "BIGINT").code != 0
+    assert run("verify").code == 0

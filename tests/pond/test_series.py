@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -14,11 +15,12 @@ import pytest
 
 from quacklake.errors import AlreadyExistsError, InputError, SchemaMismatchError
 from quacklake.operations.input_files import open_files
-from quacklake.pond import ImportOptions
+from quacklake.pond import WD, ImportOptions
 from quacklake.pond.copying import copy_in, targets
 from quacklake.pond.inputs import parse_host
+from quacklake.pond.paths import table_of
 from quacklake.pond.queries import everything, instances, rows
-from quacklake.pond.series import append_series, overlaps, set_temporal_bounds, write_table
+from quacklake.pond.series import append_series, overlaps, set_temporal_bounds, widen_column, write_table
 from tests.pond.conftest import START, Home, csv, readings
 
 pytestmark = pytest.mark.daily(0.25)
@@ -102,6 +104,74 @@ def test_a_new_column_is_added_and_a_type_widened(home: Home) -> None:
     home.change(lambda wd: append_series(wd.fs, f"{wd.path}/s", more))
     with rows(home.pond, f"{home.path}/s") as found:
         assert found.read_all().select(["v", "w"]).to_pylist() == [{"v": 1, "w": None}, {"v": 1 << 40, "w": "x"}]
+
+
+def values(home: Home, name: str = "s") -> list[object]:
+    with rows(home.pond, f"{home.path}/{name}") as found:
+        table: pa.Table = found.read_all()
+    return [str(table.schema.field("v").type), *table.column("v").to_pylist()]
+
+
+def test_whole_numbers_take_decimals(home: Home, tmp_path: Path) -> None:
+    """From rows and from files, in the same transaction, too; the rows that were there stay the same."""
+    home.change(lambda wd: append_series(wd.fs, f"{wd.path}/s", [{"ts": minute(0), "v": 1, "w": "a"}]))
+    before, order = home.pond.lake.current_snapshot(), home.pond.lake.table(table_of(f"{home.path}/s")).sorted_by
+    whole, decimal = tmp_path / "whole.csv", tmp_path / "decimal.csv"
+    whole.write_text("ts,v,w\n2024-01-01T00:01:00Z,2.0,b\n")
+    decimal.write_text("ts,v,w\n2024-01-01T00:02:00Z,2.5,c\n2024-01-01T00:00:00Z,1,a\n")
+    home.change(lambda wd: append_series(wd.fs, f"{wd.path}/s", open_files(whole)))
+    assert values(home) == ["int64", 1, 2], "2.0 is whole"
+
+    def both(wd: WD) -> int:
+        append_series(wd.fs, f"{wd.path}/s", [{"ts": minute(5), "v": 7, "w": "z"}])
+        return append_series(wd.fs, f"{wd.path}/s", open_files(decimal)).repeated
+
+    assert home.change(both) == 1
+    assert values(home) == ["double", 1.0, 2.0, 2.5, 7.0]
+    assert home.pond.lake.table(table_of(f"{home.path}/s")).sorted_by == order
+    with rows(home.pond, f"{home.path}/s", "SELECT v FROM series", at=before) as found:
+        assert found.read_all().to_pylist() == [{"v": 1}]
+    home.change(lambda wd: append_series(wd.fs, f"{wd.path}/s", [{"ts": minute(6), "v": 8, "w": "z"}]))
+    assert values(home)[-1] == 8.0
+    home.change(lambda wd: append_series(wd.fs, f"{wd.path}/t", pa.table({"ts": [minute(0)], "v": [1]})))
+    home.change(lambda wd: append_series(wd.fs, f"{wd.path}/t", pa.table({"ts": [minute(1)], "v": [0.5]})))
+    assert values(home, "t") == ["double", 1.0, 0.5]
+
+
+def test_a_large_file_gives_decimals(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quacklake.pond.bulk.LARGE", 1)
+    for name, number in (("a", "1"), ("b", "2.5"), ("c", "3")):
+        file = tmp_path / f"{name}.csv"
+        file.write_text(f"ts,v\n2024-01-01T00:0{number[0]}:00Z,{number}\n")
+        home.change(lambda wd, file=file: append_series(wd.fs, f"{wd.path}/s", open_files(file)))
+    assert values(home) == ["double", 1.0, 2.5, 3.0]
+
+
+def test_numbers_that_a_double_would_round_are_not_widened(home: Home) -> None:
+    home.change(lambda wd: append_series(wd.fs, f"{wd.path}/s", [{"ts": minute(0), "v": 2**53 + 1}]))
+    with pytest.raises(SchemaMismatchError, match="has 9007199254740993, which DOUBLE cannot hold exactly") as caught:
+        home.change(lambda wd: append_series(wd.fs, f"{wd.path}/s", [{"ts": minute(1), "v": 0.5}]))
+    assert f"`pond widen {home.path}/s" in str(caught.value.hint)
+    assert values(home) == ["int64", 2**53 + 1]
+    home.change(lambda wd: widen_column(wd.fs, f"{wd.path}/s", "v", "DECIMAL(38,6)"))
+    home.change(lambda wd: append_series(wd.fs, f"{wd.path}/s", pa.table({"ts": [minute(1)], "v": [Decimal("0.5")]})))
+    assert values(home) == ["decimal128(38, 6)", 2**53 + 1, Decimal("0.5")]
+
+
+def test_other_types_are_refused_with_the_command_that_widens(home: Home, tmp_path: Path) -> None:
+    home.change(lambda wd: append_series(wd.fs, f"{wd.path}/s", [{"ts": minute(0), "v": 1}]))
+    text = tmp_path / "text.csv"
+    text.write_text("ts,v\n2024-01-01T00:01:00Z,off\n")
+    for given in ([{"ts": minute(1), "v": "off"}], open_files(text)):
+        with pytest.raises(InputError) as caught:
+            home.change(lambda wd, given=given: append_series(wd.fs, f"{wd.path}/s", given))
+        assert f"`pond widen {home.path}/s v VARCHAR`" in str(caught.value.hint)
+    home.change(lambda wd: widen_column(wd.fs, f"{wd.path}/s", "V", "VARCHAR"))
+    home.change(lambda wd: append_series(wd.fs, f"{wd.path}/s", open_files(text)))
+    assert values(home) == ["string", "1", "off"]
+    for column, type_ in (("v", "INTEGER"), ("ts", "VARCHAR"), ("v", "INTEGER[]")):
+        with pytest.raises(InputError):
+            home.change(lambda wd, column=column, type_=type_: widen_column(wd.fs, f"{wd.path}/s", column, type_))
 
 
 def test_the_pond_as_it_was_can_be_read(home: Home) -> None:

@@ -339,3 +339,17 @@ def test_an_engine_is_chosen_by_name(home: Home) -> None:
     assert len(read(home, "reduced/dock/res=1h.series")) == 2
     with pytest.raises(ConfigError, match="engine cannot be 'flink'"):
         reduce(home, engine="flink")
+
+
+@pytest.mark.parametrize("when", ["on read", "on commit"])
+def test_a_reduction_follows_a_series_that_is_widened(home: Home, when: str) -> None:
+    times = [reading["timestamp"] for reading in readings(3)]
+    append(home, "dock.series", [{"timestamp": times[0], "temp": 1}, {"timestamp": times[1], "temp": 2}])
+    reduce(home, resolutions=["1h"], refresh=when)
+    maintain(home.pond)
+    assert current(home, "reduced/dock/res=1h.series")
+    append(home, "dock.series", [{"timestamp": times[2], "temp": 4.5}])
+    assert read(home, "reduced/dock/res=1h.series")[0]["temp.avg"] == 2.5
+    maintain(home.pond)
+    assert current(home, "reduced/dock/res=1h.series")
+    assert read(home, "reduced/dock/res=1h.series")[0]["temp.avg"] == 2.5

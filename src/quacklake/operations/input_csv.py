@@ -15,10 +15,12 @@ from dataclasses import dataclass
 from typing import Any, TextIO
 
 from quacklake.errors import InputError
+from quacklake.operations.input_text import check_encoding
 
 _DELIMITERS = (",", "\t", ";", "|")
 _SAMPLE_BYTES = 1 << 18
 _SAMPLE_RECORDS = 100
+_HINT = "correct it, or say how it is written (--delimiter, --quote, --skip-lines)"
 
 OpenText = Callable[[], AbstractContextManager[TextIO]]
 """Opens a file as text, from its beginning."""
@@ -26,20 +28,64 @@ OpenText = Callable[[], AbstractContextManager[TextIO]]
 
 @dataclass(frozen=True, slots=True)
 class CsvOptions:
-    """The user's options for a CSV file; None means to detect the value."""
+    """The user's options for a CSV file; None means to detect the value. JSON files have an encoding, too.
+
+    ``fill_short_rows`` gives the fields that a row lacks at its end the value NULL. ``decimal`` and ``thousands`` are
+    the characters in numbers, ``date_format`` and ``timestamp_format`` are written as in ``%d.%m.%Y %H:%M``, and
+    ``nulls`` are texts that mean NULL.
+    """
 
     delimiter: str | None = None
     quote: str = '"'
     escape: str | None = None
     header: bool | None = None
     skip: int = 0
+    encoding: str | None = None
+    fill_short_rows: bool = False
+    decimal: str | None = None
+    thousands: str | None = None
+    date_format: str | None = None
+    timestamp_format: str | None = None
+    nulls: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        for name, value in (("delimiter", self.delimiter), ("quote", self.quote), ("escape", self.escape)):
+        if self.encoding is not None:
+            check_encoding(self.encoding)
+        for name, value in (
+            ("delimiter", self.delimiter),
+            ("quote", self.quote),
+            ("escape", self.escape),
+            ("decimal separator", self.decimal),
+            ("thousands separator", self.thousands),
+        ):
             if value is not None and len(value) != 1:
                 raise InputError(f"{value!r} is not one character", hint=f"the {name} is one, such as ';' or '\\t'")
         if self.skip < 0:
             raise InputError("the number of lines to skip is negative")
+        point = self.decimal or "."
+        if point not in ".," or self.thousands == point or (self.thousands or "'") not in ".,' _\u00a0\u202f\u2019":
+            raise InputError(
+                f"numbers cannot be written with {point!r} and {self.thousands!r}",
+                hint='such as decimal="," and thousands=".": the decimal separator is one of the two, too',
+            )
+        if isinstance(self.nulls, str):
+            raise InputError(f"{self.nulls!r} is a text, not texts that mean NULL", hint=f"nulls=[{self.nulls!r}]")
+
+    @property
+    def has_values(self) -> bool:
+        """True if the options say how values are written."""
+        return bool(self.decimal or self.thousands or self.date_format or self.timestamp_format or self.nulls)
+
+    def arguments(self) -> dict[str, Any]:
+        """Return arguments for DuckDB's ``read_csv`` that say how values are written."""
+        found = {
+            "decimal_separator": self.decimal,
+            "thousands": self.thousands,
+            "dateformat": self.date_format,
+            "timestampformat": self.timestamp_format,
+            "nullstr": ["", *self.nulls] if self.nulls else None,
+        }
+        return {name: value for name, value in found.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +97,14 @@ class Dialect:
     escape: str
     skip: int
     header: bool | None = None
+    fill_short_rows: bool = False
 
     def arguments(self) -> dict[str, Any]:
         """Return arguments for DuckDB's ``read_csv`` that leave only the types to detect."""
         fixed = {"delim": self.delimiter, "quote": self.quote, "escape": self.escape, "skip": self.skip}
-        found = fixed | {"comment": "", "null_padding": False, "strict_mode": True}
+        found = fixed | {"comment": "", "null_padding": self.fill_short_rows, "strict_mode": True}
+        if self.fill_short_rows:
+            found["parallel"] = False  # DuckDB's threads do not fill rows that have quoted line breaks
         return found if self.header is None else found | {"header": self.header}
 
 
@@ -70,7 +119,8 @@ def dialect_of(open_text: OpenText, name: str, options: CsvOptions) -> tuple[Dia
     if skip >= len(lines):
         raise InputError(f"{name} is empty", hint="a file needs at least the names of its columns")
     delimiter = options.delimiter or _delimiter(name, lines[skip:], options.quote)
-    dialect = Dialect(delimiter, options.quote, options.escape or options.quote, skip, options.header)
+    escape = options.escape or options.quote
+    dialect = Dialect(delimiter, options.quote, escape, skip, options.header, options.fill_short_rows)
     return dialect, tuple(_first(dialect, lines[skip:]))
 
 
@@ -119,8 +169,8 @@ def _delimiter(name: str, lines: Sequence[str], quote: str) -> str:
     return best if fit(best)[0] else _DELIMITERS[0]
 
 
-def faulty_line(open_text: OpenText, dialect: Dialect) -> str | None:
-    """Return the problem with the first line that does not fit, or None if every line fits."""
+def faulty_line(open_text: OpenText, dialect: Dialect) -> tuple[str, str] | None:
+    """Return the problem with the first line that does not fit and a hint, or None if every line fits."""
     with open_text() as file:
         lines = iter(file)
         for _ in range(dialect.skip):
@@ -129,13 +179,13 @@ def faulty_line(open_text: OpenText, dialect: Dialect) -> str | None:
         try:
             for line, record in _records(lines, dialect):
                 width = width or len(record)
-                if record and len(record) != width:
+                short = len(record) < width
+                if record and (len(record) > width or (short and not dialect.fill_short_rows)):
                     fields = f"{len(record)} field{'' if len(record) == 1 else 's'}"
-                    return f"line {line} has {fields}, and line {dialect.skip + 1} has {width}"
+                    fault = f"line {line} has {fields}, and line {dialect.skip + 1} has {width}"
+                    return fault, f"{_HINT}; --fill-short-rows fills what is missing with NULL" if short else _HINT
         except csv.Error as error:
-            return f"after line {line}: {error}, as of a quotation that does not end"
-        except UnicodeDecodeError as error:
-            return f"after line {line} it is not UTF-8 text: {error.reason}"
+            return f"after line {line}: {error}, as of a quotation that does not end", _HINT
     return None
 
 
@@ -177,8 +227,13 @@ _LARGEST_ARRAY = 1 << 26
 """The most characters of an array to read at once when searching for a fault."""
 
 
-def faulty_value(open_text: OpenText) -> str | None:
-    """Return the problem with the first value that is not an object, or None if there is none."""
+def faulty_value(open_text: OpenText) -> tuple[str, str] | None:
+    """Return the problem with the first value that is not an object and a hint, or None if there is none."""
+    fault = _faulty_value(open_text)
+    return None if fault is None else (fault, "correct it")
+
+
+def _faulty_value(open_text: OpenText) -> str | None:
     with open_text() as file:
         begin = file.read(_SAMPLE_BYTES)
     if begin.lstrip().startswith("["):

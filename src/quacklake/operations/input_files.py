@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import io
 import re
+import shutil
+import tempfile
+import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO, TextIO, cast
 
 import duckdb
 import pyarrow as pa
@@ -17,7 +20,7 @@ import pyarrow.parquet as pq
 
 from quacklake.duckdb_versions import arrow_reader, connect, first_row
 from quacklake.engines.duckdb.connections import connect_store, file_name
-from quacklake.engines.duckdb.exact_reading import LOCAL, WHOLE, ZONED, day, lossless, whole, wider
+from quacklake.engines.duckdb.exact_reading import WHOLE, lossless, wider
 from quacklake.errors import InputError
 from quacklake.format.names import fold, quote, sql_value
 from quacklake.format.schema import TableSchema
@@ -33,6 +36,8 @@ from quacklake.operations.input_csv import (
     line_of,
 )
 from quacklake.operations.input_paths import FoundFiles, PathLike, find
+from quacklake.operations.input_text import encoding_of, suggest, transcode, undecodable
+from quacklake.operations.input_values import exact_text, hint_of
 from quacklake.operations.pandas_frames import StoredRange
 from quacklake.storage import Store
 
@@ -69,6 +74,8 @@ class InputFiles:
     csv: CsvOptions = field(default_factory=CsvOptions)
     _guessed: dict[str, str] = field(default_factory=dict, init=False, repr=False)
     _sniffed: dict[str, dict[str, str]] = field(default_factory=dict, init=False, repr=False)
+    _rewritten: dict[str, str] = field(default_factory=dict, init=False, repr=False)
+    """The files to read instead of others, such as UTF-8 for UTF-16, each with the file that it stands for."""
 
     @property
     def name(self) -> str:
@@ -113,50 +120,90 @@ class InputFiles:
             raise self._unreadable(error) from error
 
     def _unreadable(self, error: Exception) -> InputError:
-        try:
-            fault = self._fault() if self.found.format in ("csv", "json") else None
-        except UnicodeDecodeError as undecodable:
-            error, fault = undecodable, None
-        if isinstance(error, UnicodeDecodeError):
-            hint = "write it as UTF-8, as in: iconv -f latin1 -t utf-8 OLD > NEW"
-            return InputError(f"cannot read {self.name} as {self.found.format}: it is not UTF-8 text", hint=hint)
+        undecoded = self._undecodable() if self.found.format in ("csv", "json") else None
+        if undecoded is not None:
+            return undecoded
+        fault = self._fault() if self.found.format in ("csv", "json") else None
         if fault is not None:
-            hint = (
-                "correct it, or say how it is written (--delimiter, --quote, --skip-lines)"
-                if self.found.format == "csv"
-                else "correct it"
-            )
-            return InputError(f"cannot read {fault[0]} as {self.found.format}: {fault[1]}", hint=hint)
+            return fault
         lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
         # The message gives the place in the file first, and the problem some lines later.
         detail = next((f": {line}" for line in lines[1:] if line.startswith("Error ")), "")
         file = next((line.removeprefix("file = ") for line in lines if line.startswith("file = ")), self.name)
-        name = self.name if len(self.found.paths) == 1 else file
-        return InputError(f"cannot read {name} as {self.found.format}: {lines[0]}{detail}")
+        name = self.name if len(self.found.paths) == 1 else self._rewritten.get(file, file)
+        hint = hint_of(detail) if self.found.format == "csv" else None
+        return InputError(f"cannot read {name} as {self.found.format}: {lines[0]}{detail}", hint=hint)
 
-    def _fault(self) -> tuple[str, str] | None:
-        """Return the first file with a faulty line, and the problem."""
+    def _name_of(self, path: str) -> str:
+        """Return how errors call a file."""
+        return self.name if len(self.found.paths) == 1 else self._rewritten.get(path, path)
+
+    def _undecodable(self) -> InputError | None:
+        """Return the error for the first file that is not UTF-8 text."""
         for path in self._with_bytes:
-            text, name = partial(self._text, path), self.name if len(self.found.paths) == 1 else path
+            content = partial(self._bytes, path)
+            found = undecodable(content)
+            if found is not None:
+                message = f"cannot read {self._name_of(path)} as {self.found.format}: line {found[0]} is not UTF-8 text"
+                return InputError(message, hint=suggest(content))
+        return None
+
+    def _fault(self) -> InputError | None:
+        """Return the error for the first faulty line."""
+        for path in self._with_bytes:
+            text, name = partial(self._text, path), self._name_of(path)
             if self.found.format == "json":
                 fault = faulty_value(text)
             else:
                 fault = faulty_line(text, dialect_of(text, name, self.csv)[0])
             if fault is not None:
-                return name, fault
+                return InputError(f"cannot read {name} as {self.found.format}: {fault[0]}", hint=fault[1])
         return None
 
     @contextmanager
-    def _text(self, path: str) -> Iterator[TextIO]:
-        """Open a text file, compressed or not."""
+    def _bytes(self, path: str) -> Iterator[BinaryIO]:
+        """Open the bytes of a file, compressed or not."""
         compression = _COMPRESSIONS.get(Path(path).suffix.lower())
         if self.store is None or "://" not in path:
             raw = pa.input_stream(path, compression=compression)
         else:
             source = self.store.filesystem.open_input_stream(path.partition("://")[2], compression=None)
             raw = pa.CompressedInputStream(source, compression) if compression else source
-        with raw, io.TextIOWrapper(raw, "utf-8-sig", newline="") as file:
+        with raw:
+            yield cast(BinaryIO, raw)
+
+    @contextmanager
+    def _text(self, path: str) -> Iterator[TextIO]:
+        """Open a text file of UTF-8."""
+        with self._bytes(path) as raw, io.TextIOWrapper(raw, "utf-8-sig", newline="") as file:
             yield file
+
+    @cached_property
+    def _folder(self) -> Path:
+        """A folder for files that are rewritten, which goes when this object does."""
+        folder = tempfile.mkdtemp(prefix="quacklake-")
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        return Path(folder)
+
+    def _readable(self, path: str) -> str:
+        """Return the file to read instead of one, which DuckDB cannot read as it is; else the file itself."""
+        if self.found.format not in ("csv", "json"):
+            return path
+        content = partial(self._bytes, path)
+        encoding = encoding_of(content, self.csv.encoding, self._name_of(path))
+        if encoding == "utf-8" or (encoding == "utf-8-sig" and self.found.format == "csv"):
+            return path
+        target = self._place_for(path)
+        transcode(content, encoding, target, self._name_of(path))
+        self._rewritten[str(target)] = path
+        return str(target)
+
+    def _place_for(self, path: str) -> Path:
+        """Return where to rewrite a file: below folders with the names of its own, which are columns."""
+        *folders, name = path.split("/")
+        place = self._folder.joinpath(str(len(self._rewritten)), *(part for part in folders if "=" in part))
+        place.mkdir(parents=True)
+        return place / (name if Path(name).suffix.lower() not in _COMPRESSIONS else Path(name).stem)
 
     def _arrow(self) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
         def opened(path: str) -> pa.RecordBatchFileReader | pa.RecordBatchStreamReader:
@@ -226,11 +273,33 @@ class InputFiles:
             ((dialect, (path, *_)),) = self._dialects.items()
             if path not in self._sniffed:
                 with self._connection() as connection:
-                    self._sniffed[path] = _sniff(connection, path, dialect)[1]
+                    self._sniffed[path] = _sniff(connection, path, dialect, self.csv)[1]
             check_filled(partial(self._text, path), dialect)
         except _FAILURES as error:
             raise self._unreadable(error) from error
         return self._sniffed[path]
+
+    def fractions(self, wanted: TableSchema) -> set[str]:
+        """Return the columns of whole numbers of ``wanted`` for which text files have a number that is not whole."""
+        if self.found.format not in ("csv", "json"):
+            return set()
+        try:
+            found = self._guess(wanted)
+            return {
+                column.name
+                for column in wanted.columns
+                for name, guess in found.items()
+                if fold(name) == fold(column.name) and guess == "DOUBLE" and not column.nested
+                if column.duckdb_type() in WHOLE and self._has_fraction(name)
+            }
+        except _FAILURES as error:
+            raise self._unreadable(error) from error
+
+    def _has_fraction(self, column: str) -> bool:
+        name = quote(column)
+        with self._connection() as connection:
+            odd = f"{name} <> trunc({name}) OR NOT isfinite({name})"
+            return bool(first_row(connection, f"SELECT 1 FROM ({self.as_sql({column: 'DOUBLE'})}) WHERE {odd} LIMIT 1"))
 
     def as_sql(self, types: dict[str, str]) -> str:
         """Return a query over the files for a connection that may read them, columns with these types."""
@@ -299,7 +368,7 @@ class InputFiles:
             yield self._with_bytes, None, {}
             return
         for dialect, headers in self._dialects.items():
-            paths, options = list(headers), dialect.arguments()
+            paths, options = list(headers), dialect.arguments() | self.csv.arguments()
             columns = {fold(column.strip()) for header in headers.values() for column in header}
             if names is not None and not dialect.header:
                 options["names"] = self._by_position(paths[0], list(names))
@@ -307,7 +376,7 @@ class InputFiles:
 
     def _by_position(self, path: str, names: list[str]) -> list[str]:
         """Return the table's column names for a file without a header."""
-        name = self.name if len(self.found.paths) == 1 else path
+        name = self._name_of(path)
         if self.csv.header is None:
             raise InputError(
                 f"the first line of {name} does not seem to be a header",
@@ -325,11 +394,11 @@ class InputFiles:
         found: dict[Dialect, dict[str, tuple[str, ...]]] = {}
         with self._connection() as connection:
             for path in self._with_bytes:
-                name = self.name if len(self.found.paths) == 1 else path
+                name = self._name_of(path)
                 dialect, first = dialect_of(partial(self._text, path), name, self.csv)
-                if dialect.header is None:
-                    header, self._sniffed[path] = _sniff(connection, path, dialect)
-                    dialect = replace(dialect, header=header)
+                if dialect.header is None or dialect.fill_short_rows:
+                    header, self._sniffed[path] = _sniff(connection, path, dialect, self.csv)
+                    dialect = replace(dialect, header=header if dialect.header is None else dialect.header)
                 if dialect.header:
                     check_header(first, name, dialect)
                 found.setdefault(dialect, {})[path] = first
@@ -341,7 +410,7 @@ class InputFiles:
         filled = [path for path in self.found.paths if "://" in path or Path(path).stat().st_size]
         if not filled:
             raise InputError(f"{self.name} is empty", hint="a file needs at least the names of its columns")
-        return filled
+        return list(map(self._readable, filled))
 
     def _types(self, wanted: TableSchema | None) -> dict[str, str]:
         """Return the type of each column: the table's type, so that 007 stays text, or a guess if it has none."""
@@ -356,17 +425,15 @@ class InputFiles:
         """
         if self.found.format == "json":
             return self._exact_json(types)
-        if self.found.format != "csv" or wanted is None:
+        if self.found.format != "csv":
             return {}
         found: dict[str, tuple[str, str]] = {}
         for name, type_ in types.items():
-            guess = self._guessed.get(name, "")
-            if type_ in WHOLE and guess == "DOUBLE":
-                found[name] = guess, whole(name, type_)
-            elif type_ == "DATE" and guess.startswith("TIMESTAMP"):
-                found[name] = guess, day(name, guess)
-            elif type_ in LOCAL and guess == ZONED:
-                found[name] = guess, f"make_timestamp(epoch_us({quote(name)}))::{type_}"
+            exact = (
+                None if name in self.found.folders else exact_text(name, type_, self._guessed.get(name, ""), self.csv)
+            )
+            if exact is not None:
+                found[name] = exact
         return found
 
     def _exact_json(self, types: dict[str, str]) -> dict[str, tuple[str, str]]:
@@ -386,17 +453,30 @@ class InputFiles:
         with self._connection() as connection:
             sql, values = self._query({}, None if wanted is None else wanted.names)
             described = connection.execute(f"DESCRIBE {sql}", values).fetchall()
+        if self.csv.fill_short_rows and self.found.format == "csv":
+            self._check_width({fold(str(name)) for name, *_ in described})
         self._guessed = {str(name): str(type_) for name, type_, *_ in described}
         return self._guessed
 
+    def _check_width(self, names: set[str]) -> None:
+        """Raise ``InputError`` for rows that are longer than their header: DuckDB would add columns."""
+        known = {fold(name) for name in self.found.folders}
+        for headers in self._dialects.values():
+            known |= {fold(column.strip()) for header in headers.values() for column in header}
+        fault = self._fault() if names - known else None
+        if fault is not None:
+            raise fault
 
-def _sniff(connection: duckdb.DuckDBPyConnection, path: str, dialect: Dialect) -> tuple[bool, dict[str, str]]:
+
+def _sniff(
+    connection: duckdb.DuckDBPyConnection, path: str, dialect: Dialect, options: CsvOptions
+) -> tuple[bool, dict[str, str]]:
     """Return whether a CSV file seems to have a header, and its columns with the types of the first rows."""
-    arguments = dialect.arguments() | {"sample_size": _SNIFFED_ROWS}
-    options = "".join(f", {name} = ?" for name in arguments)
+    arguments = dialect.arguments() | options.arguments() | {"sample_size": _SNIFFED_ROWS}
+    given = "".join(f", {name} = ?" for name in arguments)
     pattern = re.sub(r"([*?\[])", r"[\1]", path)
     sniffed = first_row(
-        connection, f"SELECT HasHeader, Columns FROM sniff_csv(?{options})", [pattern, *arguments.values()]
+        connection, f"SELECT HasHeader, Columns FROM sniff_csv(?{given})", [pattern, *arguments.values()]
     )
     if sniffed is None:
         return False, {}

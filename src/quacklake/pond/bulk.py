@@ -112,7 +112,7 @@ def plan(files: InputFiles, wanted: str | None, zone: str | None, known: TableSc
 
 def _size(files: InputFiles) -> int | None:
     """Return the bytes of one large plain CSV file of this machine, else None."""
-    if files.found.format != "csv" or files.found.folders or len(files.found.paths) != 1:
+    if files.found.format != "csv" or files.found.folders or len(files.found.paths) != 1 or files.csv.has_values:
         return None
     path = Path(files.found.paths[0])
     if path.suffix.lower() in (".gz", ".zst") or not path.is_file() or path.stat().st_size < LARGE:

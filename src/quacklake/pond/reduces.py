@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from quacklake.errors import AlreadyExistsError, QuacklakeError
+from quacklake.errors import AlreadyExistsError, QuacklakeError, StaleViewError
 from quacklake.format.names import quote
 from quacklake.format.schema import TableSchema
 from quacklake.materialized import registry as views
@@ -139,7 +139,9 @@ def refresh(pond: Pond, fs: FS, found: NodePath) -> str | None:
 def _bring(pond: Pond, known: Kept) -> str:
     lake = pond.lake
     if views.find(lake.handle.context, lake.handle.context.latest(), known.ref) is not None:
-        return lake.refresh(known.table).way
+        with suppress(StaleViewError):
+            return lake.refresh(known.table).way
+        lake.materialized_views.drop(known.table)  # a column of the series has another type
     if SCHEMA not in lake.schemas():
         with suppress(AlreadyExistsError):
             lake.create_schema(SCHEMA)

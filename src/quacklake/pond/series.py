@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterator
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,9 +14,12 @@ import pyarrow as pa
 from quacklake import faults, telemetry
 from quacklake.errors import AlreadyExistsError, InputError, SchemaMismatchError
 from quacklake.format.names import fold, quote
-from quacklake.format.schema import TableSchema, from_arrow
+from quacklake.format.schema import Column, TableSchema, from_arrow
+from quacklake.format.texts import parse_column
+from quacklake.format.types import can_store, can_widen
 from quacklake.operations.frames import Input, to_source
 from quacklake.operations.input_files import InputFiles
+from quacklake.operations.reference import TableRef
 from quacklake.pond import bulk
 from quacklake.pond.fs import FS, NodePath
 from quacklake.pond.inputs import ImportOptions
@@ -36,6 +41,8 @@ from quacklake.pond.tree import Place
 
 Rows = InputFiles | Any
 """Rows of files, or anything that ``Table.append`` takes."""
+_EXACT = 1 << 53
+"""The largest whole number up to which a double holds each exactly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +71,7 @@ class Origin:
 
 
 NOWHERE = Origin("rows")
+_UNFIT = re.compile(r'Error when converting column "(?P<column>[^"]+)"')
 
 
 def write_table(fs: FS, path: str, rows: Rows, origin: Origin = NOWHERE, *, start: Place | None = None) -> Imported:
@@ -90,7 +98,8 @@ def append_series(
     """Add rows to a series as its next version, or make the series.
 
     Rows are stored in the order of time. Rows that the series has already are left out; without any other, no version
-    is made. New columns are added, and types widened. Raises ``InputError`` and its kin for rows without times, with
+    is made. New columns are added, and types widened: a column that began with whole numbers takes decimals from then
+    on (``widen_column`` changes other types). Raises ``InputError`` and its kin for rows without times, with
     local times of an unknown zone or times in the future, for two different readings of one time, and for columns whose
     types do not fit; nothing is changed then.
     """
@@ -102,7 +111,14 @@ def append_series(
     columns = None if known is None or wanted is None else _without(known, wanted)
     zone = None if options.timezone is None else check_zone(options.timezone)
     adding = _Adding(fs, place, old, options, origin, wanted, columns, zone)
-    added = (adding.at_once(rows) if isinstance(rows, InputFiles) else None) or adding.by_spool(rows)
+    try:
+        added = (adding.at_once(rows) if isinstance(rows, InputFiles) else None) or adding.by_spool(rows)
+    except InputError as error:
+        found = _UNFIT.search(error.message)
+        if old is not None and found is not None:
+            error.hint = f"{error.hint}; or " if error.hint else ""
+            error.hint += f"`pond widen {shlex.join([place.path, found['column']])} VARCHAR` makes it a column of text"
+        raise
     return adding.noted(added)
 
 
@@ -159,10 +175,14 @@ class _Adding:
 
     def by_spool(self, rows: Rows) -> _Added:
         """Store rows the long way: checked, put in order, without those that the series has already."""
-        reader = _opened(rows, self.columns)
+        columns = self.columns
+        if isinstance(rows, InputFiles) and columns is not None:
+            fractions = rows.fractions(columns)
+            columns = replace(columns, columns=tuple(each for each in columns.columns if each.name not in fractions))
+        reader = _opened(rows, columns)
         name = require_column(reader.schema.names, self.wanted, self.origin.name)
         if isinstance(rows, InputFiles) and _may_lose_zones(rows, reader.schema.field(name)):
-            reader = _opened(rows, _with_text(self.columns, name))
+            reader = _opened(rows, _with_text(columns, name))
         old = self.old
         where = {"where": rows.where} if isinstance(rows, InputFiles) else {}
         time = TimeColumn(name, reader.schema.field(name).type, self.zone, self.options.local)
@@ -180,9 +200,30 @@ class _Adding:
             if old is None:
                 self._create(counted.reader(), name)
             else:
+                self._widen(reader.schema)
                 self.fs.backend.changes.table(self.table).append(counted.reader(), evolve=True)
             first, last = spool.bounds() if repeated else (came.first, came.last)
         return _Added(name, counted.rows, counted.bytes, first, last, repeated, not came.increasing)
+
+    def _widen(self, rows: pa.Schema) -> None:
+        """Let columns of whole numbers take decimals. Raises ``SchemaMismatchError`` for types that do not fit."""
+        decimals: dict[str, str] = {}
+        assert self.columns is not None
+        given = {fold(column.name): column for column in from_arrow(rows).columns}
+        for column in self.columns.columns:
+            new = given.get(fold(column.name))
+            if new is None or column.nested or new.nested:
+                continue
+            if pa.types.is_integer(column.arrow_type()) and _takes_fractions(new):
+                decimals[column.name] = "DOUBLE"
+            elif not can_store(new.type, column.type) and not pa.types.is_null(rows.field(new.name).type):
+                raise SchemaMismatchError(
+                    f'the column "{column.name}" of {self.place.path} is {column.duckdb_type()}, and that of '
+                    f"{self.origin.name} is {new.duckdb_type()}",
+                    hint=f"`pond widen {shlex.join([self.place.path, column.name])} VARCHAR` makes it a column of text",
+                )
+        if decimals:
+            _rewrite(self.fs, self.place.path, decimals)
 
     def _create(self, rows: pa.RecordBatchReader | pa.Schema, time: str) -> None:
         _check_case(self.fs, self.place.path)
@@ -215,6 +256,55 @@ class _Adding:
             fs.put(place, *old.versions, row)
         telemetry.count("pond.rows.written", added.rows)
         return Imported(place.path, EntryType.SERIES, version, added.rows, added.repeated, added.sorted)
+
+
+def widen_column(fs: FS, path: str, column: str, type: str) -> NodePath:
+    """Give a column of a series or table a type that holds all of its values. Raises ``InputError`` for any other."""
+    found = fs.get(path)
+    if not found.entry_type.has_rows or found.node.file_type is EntryType.DYNAMIC:
+        raise InputError(f"{found.path} is a {found.entry_type}, not a series or table")
+    table = fs.backend.changes.table(table_of(found.path))
+    known = table.info.schema.find(column)
+    if fold(known.name) == fold(str(found.node.attribute(TIMESTAMP_COLUMN))):
+        raise InputError(f"{known.name} holds the times of {found.path}, and keeps its type")
+    wanted = parse_column(known.name, type)
+    if known.nested or wanted.nested:
+        raise InputError(f'the column "{known.name}" is nested: its type cannot be changed')
+    if can_widen(known.type, wanted.type):
+        table.alter_column(quote(known.name), type)
+    elif known.type != wanted.type:
+        _rewrite(fs, found.path, {known.name: wanted.duckdb_type()})
+    fs.put(found.place, *(replace(row, txn_seq=fs.txn_seq) for row in found.versions))
+    return fs.get(path)
+
+
+def _takes_fractions(column: Column) -> bool:
+    type_ = column.arrow_type()
+    return bool(pa.types.is_floating(type_) or (pa.types.is_decimal(type_) and type_.scale > 0))
+
+
+def _rewrite(fs: FS, path: str, types: Mapping[str, str]) -> None:
+    """Write the rows of a series or table again, columns with other types.
+
+    The format widens types within a family only, such as INTEGER to BIGINT. Raises ``SchemaMismatchError`` for values
+    that would not be the same; nothing is changed then.
+    """
+    changes, name = fs.backend.changes, TableRef.parse(table_of(path))
+    table = changes.table(table_of(path))
+    relation = f"{quote(name.schema)}.{quote(name.name)}"
+    for column, type_ in types.items():
+        value, old = quote(column), table.info.schema.find(column).duckdb_type()
+        lost = f"TRY_CAST(TRY_CAST({value} AS {type_}) AS {old}) IS DISTINCT FROM {value}"
+        exact = f" OR abs({value}) > {_EXACT:d}" if type_ == "DOUBLE" else ""
+        wrong = changes.sql(f"SELECT {value}::VARCHAR FROM {relation} WHERE {lost}{exact} LIMIT 1").fetchall()
+        if wrong:
+            raise SchemaMismatchError(
+                f'the column "{column}" of {path} has {wrong[0][0]}, which {type_} cannot hold exactly',
+                hint=f"`pond widen {shlex.join([path, column])} TYPE` takes one that holds all, such as DECIMAL(38,6)",
+            )
+    values = ", ".join(f"CAST({quote(column)} AS {type_}) AS {quote(column)}" for column, type_ in types.items())
+    rows = changes.sql(f"SELECT * REPLACE ({values}) FROM {relation}").to_reader()
+    changes.create_table(table_of(path), rows, replace=True, sort_by=table.sorted_by)
 
 
 def _check_case(fs: FS, path: str) -> None:
@@ -260,6 +350,8 @@ def _may_lose_zones(files: InputFiles, time: pa.Field) -> bool:
         return False
     if files.found.format == "json":
         return True
+    if files.csv.timestamp_format is not None:
+        return False  # the format says whether there is a zone
     zoned = is_zoned(quote(time.name))
     return files.first_where(time.name, zoned if time.type.tz is None else f"NOT {zoned}") is not None
 

@@ -34,6 +34,13 @@ def test_files_of_a_folder_become_versions_each_once(shared: Pond, collect: Coll
     assert collect("inbox", options).rows == 5  # another name is another series
 
 
+def test_whole_numbers_take_decimals(shared: Pond, collect: Collect, drop: Path) -> None:
+    (drop / "1.csv").write_text("timestamp,level\n2024-01-01T00:00:00Z,1\n")
+    (drop / "2.csv").write_text("timestamp,level\n2024-01-01T00:01:00Z,1.5\n")
+    collect("inbox", {"folder": str(drop), "path": "/level.series", "settle": "0s"})
+    assert rows(shared, "/level.series").column("level").to_pylist() == [1.0, 1.5]
+
+
 @pytest.mark.daily(0.35)
 def test_all_files_can_be_one_series(shared: Pond, collect: Collect, drop: Path) -> None:
     (drop / "1.csv").write_text(csv(3))

@@ -41,12 +41,26 @@ Evolve = Annotated[bool, option("--evolve", "Add missing columns to the table, a
 _DELIMITER = "The field delimiter, '\\t' for a tab; by default detected."
 _ESCAPE = "The character before a quote in quoted text; by default the quote character."
 _HEADER = "Whether the first line has column names; by default detected."
+_DECIMAL = "The decimal separator of numbers, such as a comma."
+_THOUSANDS = "The separator of groups of three digits, such as a point."
+_DATE = "The form of days, such as %d.%m.%Y; by default detected."
+_TIMESTAMP = "The form of times, such as '%d.%m.%Y %H:%M'; by default detected."
+_NULL = "A text that means NULL, such as n/a; may be repeated."
+_SHORT = "Fill the fields that a row lacks at its end with NULL."
+_ENCODING = "The encoding of CSV and JSON, such as utf-16 or windows-1252; by default UTF-8, or what its mark says."
 CSV: Bundle = {
     "delimiter": (Annotated[str | None, _csv("--delimiter", _DELIMITER, "CHARACTER")], None),
     "quote": (Annotated[str, _csv("--quote", "The quote character.", "CHARACTER")], '"'),
     "escape": (Annotated[str | None, _csv("--escape", _ESCAPE, "CHARACTER")], None),
     "header": (Annotated[bool | None, _csv("--header/--no-header", _HEADER, show_default=False)], None),
     "skip_lines": (Annotated[int, _csv("--skip-lines", "The number of lines to skip at the beginning.", "N")], 0),
+    "encoding": (Annotated[str | None, _csv("--encoding", _ENCODING, "NAME")], None),
+    "fill_short_rows": (Annotated[bool, _csv("--fill-short-rows", _SHORT)], False),
+    "decimal": (Annotated[str | None, _csv("--decimal", _DECIMAL, "CHARACTER")], None),
+    "thousands": (Annotated[str | None, _csv("--thousands", _THOUSANDS, "CHARACTER")], None),
+    "date_format": (Annotated[str | None, _csv("--date-format", _DATE, "FORMAT")], None),
+    "timestamp_format": (Annotated[str | None, _csv("--timestamp-format", _TIMESTAMP, "FORMAT")], None),
+    "nulls": (Annotated[list[str] | None, _csv("--null", _NULL, "TEXT")], None),
 }
 
 
@@ -162,9 +176,10 @@ def csv_options(options: dict[str, Any]) -> tuple[CsvOptions, dict[str, Any]]:
     """Return the options of CSV files, and the others."""
     from quacklake.operations.input_csv import CsvOptions
 
-    delimiter, *given = (options[name] for name in CSV)
-    others = {name: value for name, value in options.items() if name not in CSV}
-    return CsvOptions("\t" if delimiter == "\\t" else delimiter, *given), others
+    given = {"skip" if name == "skip_lines" else name: options[name] for name in CSV}
+    given["delimiter"] = "\t" if given["delimiter"] == "\\t" else given["delimiter"]
+    given["nulls"] = given["nulls"] or ()
+    return CsvOptions(**given), {name: value for name, value in options.items() if name not in CSV}
 
 
 def _exists_or_create(lake: Lake, name: str, *, create: bool) -> bool:

@@ -42,6 +42,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("plot", "Draw a series in the terminal, or as SVG, PNG or HTML", "looks:plot", _ROWS),
     Entry("sql", "Run a query over everything in the pond", "rows:sql", _ROWS),
     Entry("detect-overlaps", "List versions of series that cover the same time", "rows:detect_overlaps", _ROWS),
+    Entry("widen", "Give a column a type that holds more", "rows:widen", _ROWS),
     Entry("set-temporal-bounds", "Show only a range of time of a series", "rows:set_temporal_bounds", _ROWS),
     Entry("mknod", "Make a node that a factory computes", "make:mknod", _MAKE),
     Entry("list-factories", "List the factories", "make:list_factories", _MAKE),

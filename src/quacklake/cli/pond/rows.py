@@ -162,3 +162,19 @@ def set_temporal_bounds(
     words = [f"{name} {moment.isoformat()}" for name, moment in (("from", first), ("to", last)) if moment is not None]
     facts = {"path": changed, "min_time": first and first.isoformat(), "max_time": last and last.isoformat()}
     context.output.result(f"{changed} shows {' '.join(words) or 'all of its rows'}", facts)
+
+
+def widen(
+    context: PondContext,
+    path: Annotated[str, argument("PATH", "The series or table.")],
+    column: Annotated[str, argument("COLUMN", "The column.")],
+    type: Annotated[str, argument("TYPE", "Its new type, such as DOUBLE, DECIMAL(38,6) or VARCHAR.")],
+) -> None:
+    """Its values stay the same: a type that cannot hold one of them is refused, and nothing is changed then."""
+    from quacklake.pond.series import widen_column
+
+    def work(_: Pond, fs: FS) -> str:
+        return widen_column(fs, path, column, type).path
+
+    changed = context.change(work)
+    context.output.result(f"{column} of {changed} is {type} now", {"path": changed, "column": column, "type": type})

@@ -1,0 +1,80 @@
+"""Read numbers, days and times of CSV files as they are written: exactly, or with an error that names the value."""
+
+from __future__ import annotations
+
+import re
+
+from quacklake.engines.duckdb.exact_reading import LOCAL, WHOLE, ZONED, day, whole
+from quacklake.format.names import literal, quote
+from quacklake.operations.input_csv import CsvOptions
+
+_NUMBERS = ("DECIMAL", "DOUBLE", "FLOAT", "HUGEINT", "UHUGEINT")
+_REFUSED = re.compile(r"Could not convert string \"(?P<value>.*)\" to '(?P<type>[A-Z]+)")
+_MISSING = re.compile(r"[-–—.?*]*|n\.?/?a\.?|#?n/a|none|null|nil|nan|missing|unknown|k\.? ?a\.?", re.IGNORECASE)
+"""Texts that people write for a value that is missing."""
+
+
+def exact_text(name: str, type_: str, guess: str, options: CsvOptions) -> tuple[str, str] | None:
+    """Return the type to read a column as, and SQL for its value; None where DuckDB reads the column exactly.
+
+    ``type_`` is the type that the rows get, ``guess`` that of the text in the file. The SQL raises an error where a
+    value would be rounded, cut or shifted.
+    """
+    if options.thousands is not None and (type_ in WHOLE or type_.startswith(_NUMBERS)):
+        return "VARCHAR", _grouped(name, type_, options)
+    if type_ in WHOLE and guess == "DOUBLE":
+        return guess, whole(name, type_)
+    if guess == "DATE" and options.date_format is not None and (type_ in LOCAL or type_ == ZONED):
+        return guess, f"{quote(name)}::{type_}"
+    if type_ == ZONED and options.timestamp_format is not None:  # DuckDB would read NULL
+        return "VARCHAR", f"strptime({quote(name)}, {literal(options.timestamp_format)})::{type_}"
+    if type_ == "DATE" and guess.startswith("TIMESTAMP"):
+        return guess, day(name, guess)
+    if type_ in LOCAL and guess == ZONED:
+        return guess, f"make_timestamp(epoch_us({quote(name)}))::{type_}"
+    return None
+
+
+def _grouped(name: str, type_: str, options: CsvOptions) -> str:
+    """Return SQL for a number whose digits are in groups of three; DuckDB would take 12.34 for 1234."""
+    column, decimal, thousands = quote(name), options.decimal or ".", options.thousands or ""
+    group, point = re.escape(thousands), re.escape(decimal)
+    fraction = f"(?:{point}0*)?" if type_ in WHOLE else f"(?:{point}[0-9]*)?(?:[eE][+-]?[0-9]+)?"
+    pattern = literal(rf"\s*[+-]?(?:[0-9]+|[0-9]{{1,3}}(?:{group}[0-9]{{3}})+){fraction}\s*")
+    plain = f"replace(replace(trim({column}), {literal(thousands)}, ''), {literal(decimal)}, '.')"
+    if type_ in WHOLE:
+        plain = f"split_part({plain}, '.', 1)"
+    message = literal(f'the column "{name}" takes numbers such as 1{thousands}234, and has ')
+    return (
+        f"CASE WHEN {column} IS NULL THEN NULL WHEN regexp_full_match({column}, {pattern}) THEN {plain}::{type_} "
+        f"ELSE error({message} || left({column}, 100)) END"
+    )
+
+
+def hint_of(message: str) -> str | None:
+    """Return the option that reads a value that DuckDB refused, where its message names one."""
+    found = _REFUSED.search(message)
+    return None if found is None else option_for(found["value"])
+
+
+def option_for(value: str) -> str | None:
+    """Return a hint with the option that reads a text as a value, or None for a text like any other.
+
+    >>> option_for("1,5"), option_for("n/a")
+    ('--decimal , reads it', "--null 'n/a' reads it as NULL")
+    """
+    text = value.strip()
+    if _MISSING.fullmatch(text):
+        return f"--null {text!r} reads it as NULL"
+    if re.fullmatch(r"[+-]?\d{1,3}(\.\d{3})+,\d+", text):
+        return "--decimal , --thousands . reads it"
+    if re.fullmatch(r"[+-]?\d{1,3}(,\d{3})+\.\d+", text):
+        return "--thousands , reads it"
+    if re.fullmatch(r"[+-]?\d+,\d+", text):
+        return "--decimal , reads it"
+    if re.fullmatch(r"\d{1,2}\.\d{1,2}\.\d{4}", text):
+        return "--date-format %d.%m.%Y reads it as a day"
+    if re.fullmatch(r"\d{1,2}\.\d{1,2}\.\d{4} \d{1,2}:\d\d(:\d\d)?", text):
+        seconds = ":%S" if text.count(":") > 1 else ""
+        return f"--timestamp-format '%d.%m.%Y %H:%M{seconds}' reads it as a time"
+    return None
