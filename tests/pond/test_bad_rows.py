@@ -48,12 +48,28 @@ def test_a_number_that_is_none_is_named_by_its_line(home: Home) -> None:
     assert count(home) == 3
 
 
-def test_a_fraction_in_a_column_of_whole_numbers_is_refused_and_not_rounded(home: Home) -> None:
+def test_a_fraction_in_a_column_of_whole_numbers_is_not_rounded(home: Home) -> None:
+    """The column takes fractions from then on, unless that would round a number that it has."""
     put(home, "timestamp,n\n2024-01-01T00:00:00Z,1\n")
     assert put(home, "timestamp,n\n2024-01-02T00:00:00Z,2.0\n").rows == 1
-    with pytest.raises(InputError, match=r'the column "n" takes whole numbers, and has 1.5'):
-        put(home, "timestamp,n\n2024-01-03T00:00:00Z,1.5\n")
-    assert count(home) == 2
+    assert put(home, "timestamp,n\n2024-01-03T00:00:00Z,1.5\n").rows == 1
+    with rows(home.pond, f"{home.path}/s.series", "SELECT n FROM series") as found:
+        assert found.read_all().column("n").to_pylist() == [1.0, 2.0, 1.5]
+
+
+def test_a_fraction_beside_a_number_that_would_be_rounded_is_refused(home: Home) -> None:
+    for number in (2**53 + 2, -(2**53) - 2, 2**63 - 1, -(2**63)):
+        name = f"s{number}"
+        home.change(
+            lambda wd, name=name, number=number: append_series(wd.fs, f"{wd.path}/{name}", [reading(0, number)])
+        )
+        with pytest.raises(SchemaMismatchError, match=f'"n" of .* has {number}, which DOUBLE cannot hold') as caught:
+            home.change(lambda wd, name=name: append_series(wd.fs, f"{wd.path}/{name}", [reading(1, 1.5)]))
+        assert f"`pond widen {home.path}/{name} n TYPE`" in str(caught.value.hint)
+
+
+def reading(hour: int, number: float) -> dict[str, Any]:
+    return {"timestamp": START + dt.timedelta(hours=hour), "n": number}
 
 
 def test_a_column_that_changes_its_type_is_refused(home: Home) -> None:

@@ -389,12 +389,24 @@ def test_large_dataset_performance(run: Run) -> None:
     assert time.process_time() - begun < 20
 
 
-def test_a_column_is_widened(run: Run) -> None:
+def test_a_column_is_widened(new: Run) -> None:
     Path("a.csv").write_text("timestamp,v\n2024-01-01T00:00:00Z,1\n")
     Path("b.csv").write_text("timestamp,v\n2024-01-01T00:01:00Z,off\n")
-    run("copy", "a.csv", "/v.series")
-    assert "`pond widen /v.series v VARCHAR`" in run("copy", "b.csv", "/v.series").err
-    assert run("widen", "/v.series", "v", "VARCHAR").out == "v of /v.series is VARCHAR now\n"
-    assert run("copy", "b.csv", "/v.series").code == 0
-    assert run("widen", "/v.series", "v", "BIGINT").code != 0
-    assert run("verify").code == 0
+    new("copy", "a.csv", "/v.series")
+    assert "`pond widen /v.series v VARCHAR`" in new("copy", "b.csv", "/v.series").err
+    assert new("widen", "/v.series", "v", "VARCHAR").out == "v of /v.series is VARCHAR now\n"
+    assert new("copy", "b.csv", "/v.series").code == 0
+    assert new("widen", "/v.series", "v", "BIGINT").code != 0
+    assert new("verify").code == 0
+
+
+def test_the_command_that_widens_is_named_beside_another_error(new: Run) -> None:
+    """Both have to be done before the file is accepted."""
+    Path("a.csv").write_text("time,v\n2024-01-01T00:00:00Z,1\n")
+    pq.write_table(pa.table({"timestamp": ["2024-01-01T00:01:00Z"], "v": ["off"]}), "b.parquet")
+    Path("c.csv").write_text("timestamp,v\n2024-01-01T00:01:00Z,2\n")
+    new("copy", "a.csv", "/v.series")
+    refused = new("copy", "b.parquet", "/v.series").err
+    assert "b.parquet has no column 'time'" in refused
+    assert "`pond widen /v.series v VARCHAR`" in refused
+    assert "pond widen" not in new("copy", "c.csv", "/v.series").err

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import quacklake
 from quacklake.format.names import quote
@@ -10,7 +13,7 @@ from quacklake.pond import Pond
 from quacklake.pond.queries import rows
 from quacklake.pond.series import append_series, write_table
 from tests.catalog.stock import Stock
-from tests.pond.conftest import readings
+from tests.pond.conftest import START, readings
 
 
 def test_stock_duckdb_reads_the_same_series_tables_and_tree(tmp_path: Path, stock: Stock) -> None:
@@ -114,3 +117,44 @@ def test_pandas_and_the_library_see_an_ordinary_table(tmp_path: Path) -> None:
         frame = lake.table('pond_data."/dock.series"').to_pandas(where="temp >= 15")
         assert list(frame["temp"]) == [15.0, 16.0, 17.0, 18.0, 19.0]
         assert lake.table('pond_data."/dock.series"').sorted_by == ['"timestamp" ASC NULLS LAST']
+
+
+def test_stock_duckdb_reads_a_series_before_and_after_it_was_widened(tmp_path: Path, stock: Stock) -> None:
+    """The table stays the same one: what is said about it stays, and its change feed goes on."""
+    name = 'pond_data."/dock.series"'
+    with Pond.create(tmp_path / "P") as pond:
+        pond.run(["add"], lambda fs: append_series(fs, "/dock.series", levels(range(300))))
+        table = pond.lake.table(name)
+        table.set_partitioned_by("day(timestamp)", "level")
+        table.set_comment("the dock")
+        table.set_tags({"site": "north"})
+        table.set_column_comment("level", "in cm")
+        pond.lake.options.set("parquet_compression", "zstd", table=name)
+        before, facts = pond.lake.current_snapshot(), facts_of(pond, name)
+        pond.run(["widen"], lambda fs: append_series(fs, "/dock.series", levels([300.5])))
+        after = pond.lake.current_snapshot()
+        pond.run(["more"], lambda fs: append_series(fs, "/dock.series", levels([301, 302.25])))
+        assert facts_of(pond, name) == facts
+        assert pond.lake.verify(deep=True).ok
+        table.optimize()
+        changed = table.changes(after).to_arrow().column("change_type").to_pylist()
+        assert (changed.count("insert"), changed.count("delete")) == (303, 300)
+        url = pond.lake.url
+    answers = stock.answers(
+        url,
+        f"SELECT typeof(level), sum(level) FROM {name} GROUP BY 1",
+        f"SELECT typeof(level), sum(level) FROM {name} AT (VERSION => {before}) GROUP BY 1",
+        f"SELECT count(*) FROM {name} WHERE level = 7",
+    )
+    assert answers == [[("DOUBLE", 44850.0 + 903.75)], [("BIGINT", 44850)], [(1,)]]
+
+
+def levels(numbers: Iterable[float]) -> list[dict[str, Any]]:
+    return [{"timestamp": START + dt.timedelta(minutes=int(number)), "level": number} for number in numbers]
+
+
+def facts_of(pond: Pond, name: str) -> list[Any]:
+    """What is said about a table beside its columns and rows."""
+    table = pond.lake.table(name)
+    told = table.comment, table.tags, table.column_comments, table.partitioned_by, table.sorted_by
+    return [*told, table.info.uuid, pond.lake.options.get("parquet_compression", table=name)]

@@ -20,7 +20,8 @@ from quacklake.pond.copying import copy_in, targets
 from quacklake.pond.inputs import parse_host
 from quacklake.pond.paths import table_of
 from quacklake.pond.queries import everything, instances, rows
-from quacklake.pond.series import append_series, overlaps, set_temporal_bounds, widen_column, write_table
+from quacklake.pond.series import append_series, overlaps, set_temporal_bounds, write_table
+from quacklake.pond.widening import widen_column
 from tests.pond.conftest import START, Home, csv, readings
 
 pytestmark = pytest.mark.daily(0.25)

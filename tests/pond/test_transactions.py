@@ -216,3 +216,43 @@ def test_damage_of_the_tree_is_found() -> None:
             ("/stray", "a table of the lake that is not in the tree"),
             ("/a/small", "its content has changed"),
         }
+
+
+def test_no_row_is_lost_while_a_series_is_widened(tmp_path: Path) -> None:
+    """Writers of the pond take turns; rows that another program appends to the table are all kept, too."""
+    name = 'pond_data."/s.series"'
+    with Pond.create(tmp_path / "P") as pond:
+        pond.run(["begin"], lambda fs: append_series(fs, "/s.series", [level(0, 0)]))
+        start, failures = threading.Barrier(3), list[BaseException]()
+
+        def write(numbers: list[float], first: int, *, foreign: bool = False) -> None:
+            try:
+                with Pond.open(tmp_path / "P") as own:
+                    start.wait(60)
+                    for place, number in enumerate(numbers, first):
+                        if foreign:
+                            own.lake.table(name).append([level(place, number)])
+                        else:
+                            put = [level(place, number)]
+                            own.run(["add"], lambda fs, put=put: append_series(fs, "/s.series", put))
+            except BaseException as error:
+                failures.append(error)
+
+        works = [
+            threading.Thread(target=write, args=([1, 2, 3, 4], 100)),
+            threading.Thread(target=write, args=([0.5, 1.5, 2.5], 200)),
+            threading.Thread(target=write, args=([5, 6, 7, 8], 300), kwargs={"foreign": True}),
+        ]
+        for each in works:
+            each.start()
+        for each in works:
+            each.join()
+        assert failures == []
+        table = pond.lake.table(name).to_arrow()
+        assert str(table.schema.field("v").type) == "double"
+        assert sorted(table.column("v").to_pylist()) == [0, 0.5, 1, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8]
+        assert pond.lake.verify(deep=True).ok
+
+
+def level(place: int, number: float) -> dict[str, Any]:
+    return {"timestamp": readings(1, place)[0]["timestamp"], "v": number}

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-import re
-import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,11 +13,9 @@ from quacklake import faults, telemetry
 from quacklake.errors import AlreadyExistsError, InputError, SchemaMismatchError
 from quacklake.format.names import fold, quote
 from quacklake.format.schema import Column, TableSchema, from_arrow
-from quacklake.format.texts import parse_column
-from quacklake.format.types import can_store, can_widen
+from quacklake.format.types import can_store
 from quacklake.operations.frames import Input, to_source
 from quacklake.operations.input_files import InputFiles
-from quacklake.operations.reference import TableRef
 from quacklake.pond import bulk
 from quacklake.pond.fs import FS, NodePath
 from quacklake.pond.inputs import ImportOptions
@@ -38,11 +34,10 @@ from quacklake.pond.paths import table_of
 from quacklake.pond.spool import FUTURE, Spool
 from quacklake.pond.times import TimeColumn, check_zone, is_zoned, require_column, time_filter
 from quacklake.pond.tree import Place
+from quacklake.pond.widening import advise, change_types, takes_fractions
 
 Rows = InputFiles | Any
 """Rows of files, or anything that ``Table.append`` takes."""
-_EXACT = 1 << 53
-"""The largest whole number up to which a double holds each exactly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +66,6 @@ class Origin:
 
 
 NOWHERE = Origin("rows")
-_UNFIT = re.compile(r'Error when converting column "(?P<column>[^"]+)"')
 
 
 def write_table(fs: FS, path: str, rows: Rows, origin: Origin = NOWHERE, *, start: Place | None = None) -> Imported:
@@ -114,10 +108,9 @@ def append_series(
     try:
         added = (adding.at_once(rows) if isinstance(rows, InputFiles) else None) or adding.by_spool(rows)
     except InputError as error:
-        found = _UNFIT.search(error.message)
-        if old is not None and found is not None:
-            error.hint = f"{error.hint}; or " if error.hint else ""
-            error.hint += f"`pond widen {shlex.join([place.path, found['column']])} VARCHAR` makes it a column of text"
+        advice = adding.advice(rows)
+        if advice is not None and advice not in (error.hint or ""):
+            error.hint = f"{error.hint}; {advice}" if error.hint else advice
         raise
     return adding.noted(added)
 
@@ -205,25 +198,48 @@ class _Adding:
             first, last = spool.bounds() if repeated else (came.first, came.last)
         return _Added(name, counted.rows, counted.bytes, first, last, repeated, not came.increasing)
 
-    def _widen(self, rows: pa.Schema) -> None:
-        """Let columns of whole numbers take decimals. Raises ``SchemaMismatchError`` for types that do not fit."""
-        decimals: dict[str, str] = {}
+    def advice(self, rows: Rows) -> str | None:
+        """Return the command that lets the series take rows of files whose types do not fit it; None if they do."""
+        if self.columns is None or not isinstance(rows, InputFiles):
+            return None
+        try:
+            unfit = next(self._unfit(rows.read().schema), None)
+        except InputError:
+            return None  # files that cannot be read have no types
+        return None if unfit is None else self._advice(unfit[0])
+
+    def _advice(self, column: Column) -> str:
+        return f"{advise(self.place.path, column.name)} makes {column.name} a column of text"
+
+    def _unfit(self, rows: pa.Schema) -> Iterator[tuple[Column, Column]]:
+        """Yield the columns of the series whose types cannot hold those of rows, each with the column of the rows."""
+        for column, new in self._shared(rows):
+            fits = pa.types.is_null(rows.field(new.name).type) or can_store(new.type, column.type)
+            if not (fits or _widens(column, new)):
+                yield column, new
+
+    def _shared(self, rows: pa.Schema) -> Iterator[tuple[Column, Column]]:
+        """Yield the columns that the series and rows both have, without nested ones."""
         assert self.columns is not None
         given = {fold(column.name): column for column in from_arrow(rows).columns}
         for column in self.columns.columns:
             new = given.get(fold(column.name))
-            if new is None or column.nested or new.nested:
-                continue
-            if pa.types.is_integer(column.arrow_type()) and _takes_fractions(new):
-                decimals[column.name] = "DOUBLE"
-            elif not can_store(new.type, column.type) and not pa.types.is_null(rows.field(new.name).type):
-                raise SchemaMismatchError(
-                    f'the column "{column.name}" of {self.place.path} is {column.duckdb_type()}, and that of '
-                    f"{self.origin.name} is {new.duckdb_type()}",
-                    hint=f"`pond widen {shlex.join([self.place.path, column.name])} VARCHAR` makes it a column of text",
-                )
+            if new is not None and not (column.nested or new.nested):
+                yield column, new
+
+    def _widen(self, rows: pa.Schema) -> None:
+        """Let columns of whole numbers take decimals. Raises ``SchemaMismatchError`` for types that do not fit."""
+        for column, new in self._unfit(rows):
+            raise SchemaMismatchError(
+                f'the column "{column.name}" of {self.place.path} is {column.duckdb_type()}, and that of '
+                f"{self.origin.name} is {new.duckdb_type()}",
+                hint=self._advice(column),
+            )
+        decimals = {
+            column.name: replace(column, type="float64") for column, new in self._shared(rows) if _widens(column, new)
+        }
         if decimals:
-            _rewrite(self.fs, self.place.path, decimals)
+            change_types(self.fs, self.place.path, decimals)
 
     def _create(self, rows: pa.RecordBatchReader | pa.Schema, time: str) -> None:
         _check_case(self.fs, self.place.path)
@@ -258,53 +274,9 @@ class _Adding:
         return Imported(place.path, EntryType.SERIES, version, added.rows, added.repeated, added.sorted)
 
 
-def widen_column(fs: FS, path: str, column: str, type: str) -> NodePath:
-    """Give a column of a series or table a type that holds all of its values. Raises ``InputError`` for any other."""
-    found = fs.get(path)
-    if not found.entry_type.has_rows or found.node.file_type is EntryType.DYNAMIC:
-        raise InputError(f"{found.path} is a {found.entry_type}, not a series or table")
-    table = fs.backend.changes.table(table_of(found.path))
-    known = table.info.schema.find(column)
-    if fold(known.name) == fold(str(found.node.attribute(TIMESTAMP_COLUMN))):
-        raise InputError(f"{known.name} holds the times of {found.path}, and keeps its type")
-    wanted = parse_column(known.name, type)
-    if known.nested or wanted.nested:
-        raise InputError(f'the column "{known.name}" is nested: its type cannot be changed')
-    if can_widen(known.type, wanted.type):
-        table.alter_column(quote(known.name), type)
-    elif known.type != wanted.type:
-        _rewrite(fs, found.path, {known.name: wanted.duckdb_type()})
-    fs.put(found.place, *(replace(row, txn_seq=fs.txn_seq) for row in found.versions))
-    return fs.get(path)
-
-
-def _takes_fractions(column: Column) -> bool:
-    type_ = column.arrow_type()
-    return bool(pa.types.is_floating(type_) or (pa.types.is_decimal(type_) and type_.scale > 0))
-
-
-def _rewrite(fs: FS, path: str, types: Mapping[str, str]) -> None:
-    """Write the rows of a series or table again, columns with other types.
-
-    The format widens types within a family only, such as INTEGER to BIGINT. Raises ``SchemaMismatchError`` for values
-    that would not be the same; nothing is changed then.
-    """
-    changes, name = fs.backend.changes, TableRef.parse(table_of(path))
-    table = changes.table(table_of(path))
-    relation = f"{quote(name.schema)}.{quote(name.name)}"
-    for column, type_ in types.items():
-        value, old = quote(column), table.info.schema.find(column).duckdb_type()
-        lost = f"TRY_CAST(TRY_CAST({value} AS {type_}) AS {old}) IS DISTINCT FROM {value}"
-        exact = f" OR abs({value}) > {_EXACT:d}" if type_ == "DOUBLE" else ""
-        wrong = changes.sql(f"SELECT {value}::VARCHAR FROM {relation} WHERE {lost}{exact} LIMIT 1").fetchall()
-        if wrong:
-            raise SchemaMismatchError(
-                f'the column "{column}" of {path} has {wrong[0][0]}, which {type_} cannot hold exactly',
-                hint=f"`pond widen {shlex.join([path, column])} TYPE` takes one that holds all, such as DECIMAL(38,6)",
-            )
-    values = ", ".join(f"CAST({quote(column)} AS {type_}) AS {quote(column)}" for column, type_ in types.items())
-    rows = changes.sql(f"SELECT * REPLACE ({values}) FROM {relation}").to_reader()
-    changes.create_table(table_of(path), rows, replace=True, sort_by=table.sorted_by)
+def _widens(column: Column, new: Column) -> bool:
+    """Return whether a column of whole numbers becomes one of decimals to hold another."""
+    return pa.types.is_integer(column.arrow_type()) and takes_fractions(new)
 
 
 def _check_case(fs: FS, path: str) -> None:

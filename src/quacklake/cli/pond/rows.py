@@ -171,7 +171,7 @@ def widen(
     type: Annotated[str, argument("TYPE", "Its new type, such as DOUBLE, DECIMAL(38,6) or VARCHAR.")],
 ) -> None:
     """Its values stay the same: a type that cannot hold one of them is refused, and nothing is changed then."""
-    from quacklake.pond.series import widen_column
+    from quacklake.pond.widening import widen_column
 
     def work(_: Pond, fs: FS) -> str:
         return widen_column(fs, path, column, type).path
