@@ -1,4 +1,4 @@
-"""Text in other encodings than UTF-8, and rows that are too short."""
+"""Text in other encodings than UTF-8, with other line ends, and with rows that are too short."""
 
 from __future__ import annotations
 
@@ -120,3 +120,96 @@ def test_long_rows_stay_an_error(before: int) -> None:
     with pytest.raises(InputError, match=f"line {before + 2} has 3 fields, and line 1 has 2") as caught:
         open_files("a.csv", csv=CsvOptions(fill_short_rows=True)).read().read_all()
     assert "--fill-short-rows" not in str(caught.value.hint)
+
+
+LINES = {
+    "both": b"id,a\n1,x\r\n2,y\n",
+    "the last one": b"id,a\r\n1,x\r\n2,y\n",
+    "a carriage return": b"id,a\n1,x\r2,y\n",
+    "carriage returns": b"id,a\r1,x\r2,y\r",
+    "none at the end": b"id,a\r\n1,x\n2,y",
+    "a line end above": b"sep=,\nid,a\r\n1,x\r\n2,y\r\n",
+    "blank lines": b"\n\nid,a\n\r\n1,x\n2,y\n\n\r\n",
+    "tabs": b"id\ta\r\n1\tx\n2\ty\n",
+    "Excel's first line": b"sep=;\r\nid;a\r\n1;x\r\n2;y\r\n",
+    "Excel's first line with a mark": b'\xef\xbb\xbf"sep=|"\nid|a\r\n1|x\n2|y\n',
+    "another encoding": "sep=;\nid;a\r\n1;x\n2;y\n".encode("utf-16"),
+}
+
+
+@pytest.mark.parametrize("case", LINES)
+def test_lines_may_end_in_any_way(case: str) -> None:
+    Path("a.csv").write_bytes(LINES[case])
+    assert open_files("a.csv").read().read_all().to_pylist() == [{"id": 1, "a": "x"}, {"id": 2, "a": "y"}]
+
+
+@pytest.mark.parametrize("title", ['"a title', '"a\ntitle"', 'a "title"', '\ufeff"a title"'])
+def test_lines_that_are_skipped_may_have_quotes(title: str) -> None:
+    Path("a.csv").write_text(f"{title}\nid,a\n1,x\n2,y\n")
+    found = open_files("a.csv", csv=CsvOptions(skip=title.count("\n") + 1)).read().read_all()
+    assert found.to_pylist() == [{"id": 1, "a": "x"}, {"id": 2, "a": "y"}]
+    Path("a.csv").write_text(f"{title}\nid,a\n1,x\n2,y,z\n")
+    with pytest.raises(InputError, match=f"line {title.count(chr(10)) + 4} has 3 fields"):
+        open_files("a.csv", csv=CsvOptions(skip=title.count("\n") + 1)).read().read_all()
+
+
+@pytest.mark.parametrize("block", [1, 2, 5, 1 << 20])
+@pytest.mark.parametrize("escape", ['"', "\\"])
+def test_line_ends_in_quotes_stay(block: int, escape: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quote within a text does not begin a quotation."""
+    monkeypatch.setattr("quacklake.operations.input_text._BLOCK", block)
+    values = ["a\r\nb", "c\nd", 'e"\r\n"f', "", "\r", 'g"', "ä;h"]
+    text = "id;a;b\r\n" + "".join(
+        f'{n};"{value.replace(chr(34), escape + chr(34))}";2" x{end}'
+        for n, (value, end) in enumerate(zip(values, ["\n", "\r\n"] * 4, strict=False))
+    )
+    Path("a.csv").write_bytes(text.encode())
+    found = open_files("a.csv", csv=CsvOptions(escape=escape)).read().read_all()
+    assert found.column("a").to_pylist() == [value or None for value in values]
+    assert found.column("b").to_pylist() == ['2" x'] * len(values)
+
+
+def test_late_line_ends_of_another_kind_are_read(lake: quacklake.Lake) -> None:
+    Path("in").mkdir()
+    Path("in/a.csv").write_bytes(b"id,a\n" + b"1,x\n" * 100_000 + b"2,y\r\n")
+    Path("in/b.csv").write_bytes(b"id,a\n3,z\n")
+    table = lake.create_table("t", "in")
+    assert table.to_arrow().column("id").value_counts().to_pylist() == [
+        {"values": 1, "counts": 100_000},
+        {"values": 2, "counts": 1},
+        {"values": 3, "counts": 1},
+    ]
+
+
+@pytest.mark.parametrize("separator", [";", "\t", "|"])
+def test_a_title_is_refused_with_the_option_that_skips_it(separator: str) -> None:
+    Path("a.csv").write_text(f"Export of 2024\nid{separator}a\n1{separator}x\n")
+    with pytest.raises(InputError, match="line 2 has 2 fields, and line 1 has 1") as caught:
+        open_files("a.csv").read().read_all()
+    assert "--skip-lines" in str(caught.value.hint)
+    assert open_files("a.csv", csv=CsvOptions(skip=1)).read().read_all().to_pylist() == [{"id": 1, "a": "x"}]
+    Path("a.csv").write_text("names\na, b\nc\n")
+    assert open_files("a.csv", csv=CsvOptions(delimiter=";")).read().read_all().num_rows == 2
+
+
+def test_a_very_long_field_is_read_or_an_error_of_ours() -> None:
+    Path("a.csv").write_text(f"id,a\n1,{'x' * 300_000}\n")
+    assert len(open_files("a.csv").read().read_all().column("a")[0].as_py()) == 300_000
+    Path("a.csv").write_text(f"id,a\n1,{'x' * 3_000_000}\n")
+    with pytest.raises(InputError, match=r"cannot read a\.csv as csv: .*Line"):
+        open_files("a.csv").read().read_all()
+
+
+def test_an_error_names_the_file_and_not_its_copy(lake: quacklake.Lake) -> None:
+    table = lake.create_table("t", {"id": "INTEGER", "a": "INTEGER"})
+    Path("in").mkdir()
+    for name, value in (("a", "1"), ("b", "x")):
+        Path(f"in/{name}.csv").write_bytes(f"id;a\n1;{value}\n".encode("utf-16"))
+    for place, name in (("in", "in/b.csv"), ("in/b.csv", "in/b.csv")):
+        with pytest.raises(InputError, match=f"cannot read {name} as csv") as caught:
+            table.append(place)
+        assert "quacklake-" not in str(caught.value)
+    Path("c.json").write_bytes('[{"id": 1, "a": "x"}]'.encode("utf-16"))
+    with pytest.raises(InputError, match="c.json") as caught:
+        table.append("c.json")
+    assert "quacklake-" not in str(caught.value)

@@ -100,7 +100,7 @@ def test_texts_that_mean_null() -> None:
 @pytest.mark.parametrize(
     ("type_", "value", "hint"),
     [
-        ("INTEGER", "n/a", "--null 'n/a'"),
+        ("INTEGER", "n/a", "--null n/a"),
         ("DOUBLE", "1,5", "--decimal ,"),
         ("DOUBLE", "1.234,5", "--decimal , --thousands ."),
         ("DOUBLE", "1,234.5", "--thousands ,"),
@@ -125,3 +125,27 @@ def test_a_refused_value_names_the_option_that_reads_it(
 def test_forms_that_contradict_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(InputError):
         CsvOptions(**options)
+
+
+def test_a_warning_names_the_option_for_numbers_that_become_text(caplog: pytest.LogCaptureFixture) -> None:
+    many = "|".join(["1"] * 30_000)
+    for text, noted, options in (
+        ("1|n/a|2|n/a|-", "of 3 values that are not numbers; --null - --null n/a reads them as NULL", {}),
+        (f"{many}|k. A.", "of 1 values that are not numbers; --null 'k. A.' reads", {}),
+        ("1,5|n/a", "--null n/a", {"decimal": ","}),
+        ("1.234,5|n/a", "--null n/a", {"decimal": ",", "thousands": "."}),
+        ("1|n/a|two", None, {}),
+        ("n/a|-", None, {}),
+        ("1|n/a", None, {"nulls": ["n/a"]}),
+    ):
+        caplog.clear()
+        column(text, **options)
+        messages = [record.getMessage() for record in caplog.records]
+        assert (noted is None and messages == []) or (noted is not None and noted in messages[0]), text
+        assert noted is None or 'the column "v" of a.csv is text because' in messages[0]
+
+
+def test_a_text_of_the_table_needs_no_warning(lake: quacklake.Lake, caplog: pytest.LogCaptureFixture) -> None:
+    Path("a.csv").write_text("v;w\n1;1\nn/a;n/a\n")
+    lake.create_table("t", {"v": "VARCHAR"}).append("a.csv", evolve=True)
+    assert [record.getMessage().split(" of ")[0] for record in caplog.records] == ['the column "w"']

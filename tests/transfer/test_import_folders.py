@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 import signal
@@ -263,3 +264,24 @@ def test_tables_of_other_formats_stay_in_place_where_asked(tmp_path: Path, kind:
         assert lake.table("adopted").to_pylist() == [{"id": 1}]
         with pytest.raises(AlreadyExistsError):
             lake.import_from(f"{kind}:{tmp_path}/out/main/t", "adopted", in_place=True)
+
+
+def test_text_files_are_imported_as_they_are_written(tmp_path: Path, lake: quacklake.Lake) -> None:
+    place = tmp_path / "in"
+    place.mkdir()
+    (place / "pegel.csv").write_bytes("Ort;Tag;Stand\nKöln;31.12.2024;1.234,5\nBonn;01.01.2025;n/a\n".encode("cp1252"))
+    with pytest.raises(InputError, match=r"pegel\.csv as csv: line 2 is not UTF-8") as caught:
+        lake.import_from(f"csv:{place}")
+    assert "--encoding windows-1252" in str(caught.value.hint)
+    forms = {"encoding": "cp1252", "decimal": ",", "thousands": ".", "date_format": "%d.%m.%Y"}
+    options = quacklake.CsvOptions(**forms, nulls=["n/a"])
+    assert lake.import_from(f"csv:{place}", csv=options).rows == 2
+    assert lake.table("pegel").to_pylist() == [
+        {"Ort": "Köln", "Tag": dt.date(2024, 12, 31), "Stand": 1234.5},
+        {"Ort": "Bonn", "Tag": dt.date(2025, 1, 1), "Stand": None},
+    ]
+    assert lake.import_from(f"csv:{place}", csv=options).tables[0].state == "already imported"
+    with pytest.raises(StreamMismatchError):
+        lake.import_from(f"csv:{place}", csv=quacklake.CsvOptions(**forms))
+    with pytest.raises(InputError, match="parquet sources are not text"):
+        lake.import_from(f"parquet:{place}", csv=options)

@@ -32,6 +32,10 @@ class Options:
         found = self._left.pop(key, None)
         return default if found is None else found
 
+    def has(self, key: str) -> bool:
+        """Return whether a key has a value."""
+        return self._left.get(key) is not None
+
     def required(self, key: str, default: Any = None) -> Any:
         """Return a value of any kind. Raises ``ConfigError`` when it is missing and has no default."""
         found = self.take(key, default)

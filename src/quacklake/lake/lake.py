@@ -268,7 +268,7 @@ class Lake(LakeWriter):
         the source is one; ``schema`` puts all tables into one schema. ``include`` and ``exclude`` are patterns such as
         ``"shop.*"``. ``in_place`` registers Parquet files, Delta and Iceberg tables without copying them. ``map_types``
         says which type values of a type that a lake lacks get. ``options`` are those of the connector, such as
-        ``version``.
+        ``version``; ``csv`` are the :class:`quacklake.CsvOptions` of CSV and JSON files.
 
         An import that was interrupted goes on where it was: call it again. Raises ``AlreadyExistsError`` for a table
         that another one has made, before anything is written.

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from quacklake.progress import Progress
+
+if TYPE_CHECKING:
+    from quacklake.operations.input_csv import CsvOptions
 
 
 class ImportOptions(TypedDict, total=False):
@@ -18,6 +21,7 @@ class ImportOptions(TypedDict, total=False):
     in_place: bool
     map_types: Mapping[str, str] | None
     options: Mapping[str, Any] | None
+    csv: CsvOptions | None
     commit_rows: int
     dry_run: bool
     progress: Progress

@@ -7,23 +7,27 @@ DuckDB reads the file, and every line is a row or an error.
 from __future__ import annotations
 
 import csv
+import io
 import itertools
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, TextIO
+from pathlib import Path
+from typing import Any
 
 from quacklake.errors import InputError
-from quacklake.operations.input_text import check_encoding
+from quacklake.operations.input_text import OpenText, check_encoding, unify_line_ends
 
 _DELIMITERS = (",", "\t", ";", "|")
 _SAMPLE_BYTES = 1 << 18
 _SAMPLE_RECORDS = 100
-_HINT = "correct it, or say how it is written (--delimiter, --quote, --skip-lines)"
+_HINT = "correct it, or say how it is written (--delimiter, --quote, --escape, --skip-lines)"
+_TOO_LONG = "field larger than field limit"
 
-OpenText = Callable[[], AbstractContextManager[TextIO]]
-"""Opens a file as text, from its beginning."""
+_SEPARATOR = re.compile(r'"?sep=(?P<delimiter>[^"\r\n])"?\s*', re.IGNORECASE)
+"""The first line by which programs tell Excel the delimiter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,16 +116,23 @@ def dialect_of(open_text: OpenText, name: str, options: CsvOptions) -> tuple[Dia
     """Return the dialect of a file and its first record, which may be a header. Raises ``InputError`` if empty."""
     with open_text() as file:
         sample = file.read(_SAMPLE_BYTES)
-    lines = sample.splitlines(keepends=True)
-    skip = options.skip
+    lines = _lines(sample)
+    skip, named = options.skip, _SEPARATOR.fullmatch(lines[0]) if lines else None
+    if named is not None:
+        skip = max(skip, 1)
     while skip < len(lines) and not lines[skip].strip():
         skip += 1
     if skip >= len(lines):
         raise InputError(f"{name} is empty", hint="a file needs at least the names of its columns")
-    delimiter = options.delimiter or _delimiter(name, lines[skip:], options.quote)
+    delimiter = options.delimiter or (named["delimiter"] if named else _delimiter(name, lines[skip:], options.quote))
     escape = options.escape or options.quote
     dialect = Dialect(delimiter, options.quote, escape, skip, options.header, options.fill_short_rows)
     return dialect, tuple(_first(dialect, lines[skip:]))
+
+
+def _lines(text: str) -> list[str]:
+    """Return the lines of a text with their ends: those of CSV files alone, not each that Unicode knows."""
+    return list(io.StringIO(text, newline=""))
 
 
 def _first(dialect: Dialect, lines: Sequence[str]) -> list[str]:
@@ -129,6 +140,22 @@ def _first(dialect: Dialect, lines: Sequence[str]) -> list[str]:
         return next((record for _, record in _records(iter(lines), dialect)), [])
     except csv.Error:
         return []  # DuckDB will report the problem
+
+
+def has_quotes_above(open_text: OpenText, dialect: Dialect) -> bool:
+    """Return whether a line before the first record has a quote: DuckDB would skip to the line where it ends."""
+    if not dialect.skip:
+        return False
+    with open_text() as file:
+        return any(dialect.quote in line for line in itertools.islice(file, dialect.skip))
+
+
+def rewrite(open_text: OpenText, dialect: Dialect, target: Path) -> bool:
+    """Write a file as DuckDB reads it, and return whether its lines end in several ways.
+
+    Lines before the first record become blank, so that the others keep their numbers.
+    """
+    return unify_line_ends(open_text, dialect.delimiter, dialect.quote, dialect.escape, target, skip=dialect.skip)
 
 
 def check_header(header: Sequence[str], name: str, dialect: Dialect) -> None:
@@ -146,7 +173,7 @@ def check_header(header: Sequence[str], name: str, dialect: Dialect) -> None:
 def check_filled(open_text: OpenText, dialect: Dialect) -> None:
     """Raise ``InputError`` when a column has no value in the first rows of a file."""
     with open_text() as file:
-        lines = file.read(_SAMPLE_BYTES).splitlines(keepends=True)[dialect.skip :]
+        lines = _lines(file.read(_SAMPLE_BYTES))[dialect.skip :]
     try:
         records = [record for _, record in itertools.islice(_records(iter(lines), dialect), 1, 1 + _SAMPLE_RECORDS)]
     except csv.Error as error:
@@ -156,17 +183,32 @@ def check_filled(open_text: OpenText, dialect: Dialect) -> None:
 
 
 def _delimiter(name: str, lines: Sequence[str], quote: str) -> str:
-    """Return the delimiter that splits most lines alike; a tab in a ``.tsv`` file, otherwise preferably a comma."""
+    """Return the delimiter that splits most lines alike; a tab in a ``.tsv`` file, otherwise preferably a comma.
+
+    Where none splits the first line, that is a title if one splits all others, or there is one column.
+    """
     if ".tsv" in name.lower():
         return "\t"
 
     def fit(delimiter: str) -> tuple[bool, bool, int]:
-        reader = csv.reader(lines, delimiter=delimiter, quotechar=quote)
-        widths = [len(record) for record in itertools.islice(reader, _SAMPLE_RECORDS) if record]
-        return widths[0] > 1, len(set(widths)) == 1, widths[0]
+        return widths[delimiter][0] > 1, len(set(widths[delimiter])) == 1, widths[delimiter][0]
 
+    def fit_below(delimiter: str) -> bool:
+        others = widths[delimiter][1:]
+        return len(others) > 1 and others[0] > 1 and len(set(others)) == 1
+
+    widths = {delimiter: _widths(lines, delimiter, quote) for delimiter in _DELIMITERS}
     best = max(_DELIMITERS, key=fit)
-    return best if fit(best)[0] else _DELIMITERS[0]
+    return best if fit(best)[0] else next(filter(fit_below, _DELIMITERS), _DELIMITERS[0])
+
+
+def _widths(lines: Sequence[str], delimiter: str, quote: str) -> list[int]:
+    """Return the numbers of fields of the first records."""
+    widths: list[int] = []
+    with suppress(csv.Error):  # a field of many characters
+        for record in itertools.islice(csv.reader(lines, delimiter=delimiter, quotechar=quote), _SAMPLE_RECORDS):
+            widths += [len(record)] if record else []
+    return widths or [1]
 
 
 def faulty_line(open_text: OpenText, dialect: Dialect) -> tuple[str, str] | None:
@@ -185,6 +227,8 @@ def faulty_line(open_text: OpenText, dialect: Dialect) -> tuple[str, str] | None
                     fault = f"line {line} has {fields}, and line {dialect.skip + 1} has {width}"
                     return fault, f"{_HINT}; --fill-short-rows fills what is missing with NULL" if short else _HINT
         except csv.Error as error:
+            if _TOO_LONG in str(error):
+                return None  # DuckDB has a limit of its own
             return f"after line {line}: {error}, as of a quotation that does not end", _HINT
     return None
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import logging
 import re
+import shlex
 import shutil
 import tempfile
 import weakref
@@ -33,22 +35,26 @@ from quacklake.operations.input_csv import (
     dialect_of,
     faulty_line,
     faulty_value,
+    has_quotes_above,
     line_of,
+    rewrite,
 )
 from quacklake.operations.input_paths import FoundFiles, PathLike, find
 from quacklake.operations.input_text import encoding_of, suggest, transcode, undecodable
-from quacklake.operations.input_values import exact_text, hint_of
+from quacklake.operations.input_values import exact_text, hint_of, missing_values
 from quacklake.operations.pandas_frames import StoredRange
 from quacklake.storage import Store
 
 _BATCH_ROWS = 65_536
 _SNIFFED_ROWS = 20_480
 """The first rows of a CSV file that tell whether it has a header."""
+_SHOWN_VALUES = 5
 _ROW = "file_row_number"
 _FAILURES = (duckdb.Error, pa.ArrowException, OSError, UnicodeDecodeError)
 _ARROW_FILE = b"ARROW1"
 _READERS = {"parquet": "read_parquet", "csv": "read_csv", "json": "read_json"}
 _COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
+_log = logging.getLogger("quacklake.files")
 
 
 def open_files(
@@ -104,14 +110,46 @@ class InputFiles:
         The index of a frame of pandas is among the columns, unless ``index`` is false; without ``counted``, only if the
         files hold more than its bounds.
         """
+        schema, batches = self._open(wanted, index=index, counted=counted)
+        if self.found.format == "csv":
+            self.note_missing_values(
+                name for name, guess in self._guessed.items() if guess == "VARCHAR" and not _has(wanted, name)
+            )
+        return pa.RecordBatchReader.from_batches(schema, self._guarded(batches))
+
+    def schema(self) -> pa.Schema:
+        """Return the columns with the types that the files have by themselves. Raises ``InputError``."""
+        return self._open(None, index=True, counted=False)[0]
+
+    def _open(
+        self, wanted: TableSchema | None, *, index: bool, counted: bool
+    ) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
         try:
             schema, batches = self._arrow() if self.found.format == "arrow" else self._duckdb(wanted, index and counted)
             selected = pandas_frames.select_columns(schema, index=index)
-            if selected is not None:
-                schema, batches = selected.schema, selected.batches(batches)
+            return (schema, batches) if selected is None else (selected.schema, selected.batches(batches))
         except _FAILURES as error:
             raise self._unreadable(error) from error
-        return pa.RecordBatchReader.from_batches(schema, self._guarded(batches))
+
+    def note_missing_values(self, names: Iterable[str]) -> None:
+        """Log which of some columns of CSV files are texts only because of some that mean a value is missing.
+
+        The first rows decide which columns are looked at as a whole.
+        """
+        conditions = {name: missing_values(name, self.csv) for name in names if name not in self.found.folders}
+        texts = self.as_sql(dict.fromkeys(conditions, "VARCHAR")) if conditions else ""
+        try:
+            with self._connection() as connection:
+                if conditions:
+                    first = f"SELECT * FROM ({texts}) LIMIT {_SNIFFED_ROWS:d}"
+                    conditions = {name: conditions[name] for name in _numbers(connection, first, conditions)}
+                for name, (count, values) in _numbers(connection, texts, conditions).items():
+                    if count:
+                        nulls = " ".join(f"--null {shlex.quote(value)}" for value in values)
+                        message = 'the column "%s" of %s is text because of %d values that are not numbers'
+                        _log.warning(f"{message}; %s reads them as NULL", name, self.name, count, nulls)
+        except _FAILURES as error:
+            raise self._unreadable(error) from error
 
     def _guarded(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
@@ -128,11 +166,13 @@ class InputFiles:
             return fault
         lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
         # The message gives the place in the file first, and the problem some lines later.
-        detail = next((f": {line}" for line in lines[1:] if line.startswith("Error ")), "")
+        detail = next((f": {line}" for line in lines[1:] if line.startswith(("Error ", "Maximum "))), "")
         file = next((line.removeprefix("file = ") for line in lines if line.startswith("file = ")), self.name)
-        name = self.name if len(self.found.paths) == 1 else self._rewritten.get(file, file)
+        message = f"cannot read {self._name_of(file)} as {self.found.format}: {lines[0]}{detail}"
+        for copy, original in self._rewritten.items():
+            message = message.replace(copy, self._name_of(original))
         hint = hint_of(detail) if self.found.format == "csv" else None
-        return InputError(f"cannot read {name} as {self.found.format}: {lines[0]}{detail}", hint=hint)
+        return InputError(message, hint=hint)
 
     def _name_of(self, path: str) -> str:
         """Return how errors call a file."""
@@ -195,13 +235,34 @@ class InputFiles:
             return path
         target = self._place_for(path)
         transcode(content, encoding, target, self._name_of(path))
-        self._rewritten[str(target)] = path
-        return str(target)
+        return self._replace(path, target)
+
+    def _replace(self, path: str, copy: Path) -> str:
+        """Note the file that a copy stands for, and return the path of the copy."""
+        self._rewritten[str(copy)] = self._rewritten.get(path, path)
+        return str(copy)
+
+    def _unify_line_ends(self) -> bool:
+        """Rewrite CSV files with several kinds of line ends, which DuckDB refuses; return whether there are any."""
+        if self.found.format != "csv":
+            return False
+        paths = list[str]()
+        for path in self._with_bytes:
+            text, target = partial(self._text, path), self._place_for(path)
+            mixed = rewrite(text, dialect_of(text, self._name_of(path), self.csv)[0], target)
+            paths.append(self._replace(path, target) if mixed else path)
+        if paths == self._with_bytes:
+            return False
+        self._with_bytes = paths
+        self._sniffed.clear()
+        self.__dict__.pop("_dialects", None)
+        return True
 
     def _place_for(self, path: str) -> Path:
         """Return where to rewrite a file: below folders with the names of its own, which are columns."""
         *folders, name = path.split("/")
-        place = self._folder.joinpath(str(len(self._rewritten)), *(part for part in folders if "=" in part))
+        number = str(sum(1 for _ in self._folder.iterdir()))
+        place = self._folder.joinpath(number, *(part for part in folders if "=" in part))
         place.mkdir(parents=True)
         return place / (name if Path(name).suffix.lower() not in _COMPRESSIONS else Path(name).stem)
 
@@ -318,13 +379,16 @@ class InputFiles:
 
     def first_where(self, column: str, condition: str) -> int | None:
         """Return the first row of CSV files, counted from 1, in which the text of a column meets an SQL condition."""
-        texts = self.as_sql({column: "VARCHAR"})
-        with self._connection() as connection:
-            found = first_row(
-                connection,
-                f"SELECT n FROM (SELECT {quote(column)}, row_number() OVER () AS n FROM ({texts})) "
-                f"WHERE {condition} LIMIT 1",
-            )
+        try:
+            texts = self.as_sql({column: "VARCHAR"})
+            with self._connection() as connection:
+                found = first_row(
+                    connection,
+                    f"SELECT n FROM (SELECT {quote(column)}, row_number() OVER () AS n FROM ({texts})) "
+                    f"WHERE {condition} LIMIT 1",
+                )
+        except _FAILURES as error:
+            raise self._unreadable(error) from error
         return None if found is None else int(found[0])
 
     def _query(
@@ -393,9 +457,13 @@ class InputFiles:
         """The dialects of the CSV files, each with its files and their first records."""
         found: dict[Dialect, dict[str, tuple[str, ...]]] = {}
         with self._connection() as connection:
-            for path in self._with_bytes:
-                name = self._name_of(path)
-                dialect, first = dialect_of(partial(self._text, path), name, self.csv)
+            for place, path in enumerate(self._with_bytes):
+                name, text = self._name_of(path), partial(self._text, path)
+                dialect, first = dialect_of(text, name, self.csv)
+                if has_quotes_above(text, dialect):
+                    target = self._place_for(path)
+                    rewrite(text, dialect, target)
+                    path = self._with_bytes[place] = self._replace(path, target)
                 if dialect.header is None or dialect.fill_short_rows:
                     header, self._sniffed[path] = _sniff(connection, path, dialect, self.csv)
                     dialect = replace(dialect, header=header if dialect.header is None else dialect.header)
@@ -450,13 +518,21 @@ class InputFiles:
 
     def _guess(self, wanted: TableSchema | None) -> dict[str, str]:
         """Return the columns of the files with the types that DuckDB detects."""
-        with self._connection() as connection:
-            sql, values = self._query({}, None if wanted is None else wanted.names)
-            described = connection.execute(f"DESCRIBE {sql}", values).fetchall()
+        try:
+            described = self._describe(wanted)
+        except duckdb.Error:
+            if not self._unify_line_ends():
+                raise
+            described = self._describe(wanted)
         if self.csv.fill_short_rows and self.found.format == "csv":
             self._check_width({fold(str(name)) for name, *_ in described})
         self._guessed = {str(name): str(type_) for name, type_, *_ in described}
         return self._guessed
+
+    def _describe(self, wanted: TableSchema | None) -> list[Any]:
+        with self._connection() as connection:
+            sql, values = self._query({}, None if wanted is None else wanted.names)
+            return connection.execute(f"DESCRIBE {sql}", values).fetchall()
 
     def _check_width(self, names: set[str]) -> None:
         """Raise ``InputError`` for rows that are longer than their header: DuckDB would add columns."""
@@ -481,6 +557,30 @@ def _sniff(
     if sniffed is None:
         return False, {}
     return bool(sniffed[0]), {str(column["name"]): str(column["type"]) for column in sniffed[1]}
+
+
+def _has(schema: TableSchema | None, name: str) -> bool:
+    return schema is not None and schema.get(name) is not None
+
+
+def _numbers(
+    connection: duckdb.DuckDBPyConnection, rows: str, conditions: dict[str, tuple[str, str]]
+) -> dict[str, tuple[int, list[str]]]:
+    """Return the columns of text that are numbers but for missing values: the number of these, and some of them."""
+    if not conditions:
+        return {}
+    facts = ", ".join(
+        f"count(*) FILTER ({missing}), (list(DISTINCT {quote(name)}) FILTER ({missing}))[:{_SHOWN_VALUES:d}], "
+        f"count(*) FILTER ({number}), count({quote(name)})"
+        for name, (missing, number) in conditions.items()
+    )
+    row = iter(first_row(connection, f"SELECT {facts} FROM ({rows})") or ())
+    found = zip(conditions, row, row, row, row, strict=False)
+    return {
+        name: (missing, sorted(values or ()))
+        for name, missing, values, numbers, all_ in found
+        if numbers and numbers + missing == all_
+    }
 
 
 def _pandas_metadata(connection: duckdb.DuckDBPyConnection, paths: list[str]) -> list[dict[bytes, bytes]]:

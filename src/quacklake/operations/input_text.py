@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TextIO
 
 from quacklake.errors import InputError
 
 OpenBytes = Callable[[], AbstractContextManager[BinaryIO]]
 """Opens the bytes of a file, from its beginning and decompressed."""
 
+OpenText = Callable[[], AbstractContextManager[TextIO]]
+"""Opens a file as text, from its beginning."""
+
 _BLOCK = 1 << 20
 _BEGIN = 4096
+_LONGEST_LINE = 1 << 26
+"""The most characters of a line or a quoted field in which line ends are looked for."""
 _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16, whose mark it begins with
     (codecs.BOM_UTF32_BE, "utf-32"),
@@ -124,3 +130,48 @@ def suggest(open_bytes: OpenBytes) -> str:
 
 def _advice(encoding: str) -> str:
     return f'pass --encoding {encoding}, or in Python CsvOptions(encoding="{encoding}")'
+
+
+def unify_line_ends(
+    open_text: OpenText, delimiter: str, quote: str, escape: str, target: Path, *, skip: int = 0
+) -> bool:
+    """Write the text of a CSV file with one kind of line end, and return whether it had several.
+
+    Line ends in quoted fields stay as they are. The first ``skip`` lines become blank.
+    """
+    mark, before, other = re.escape(quote), re.escape(delimiter), re.escape(escape)
+    plain, pair = (f"[^{mark}]*", mark * 2) if escape == quote else (f"[^{mark}{other}]*", f"{other}.")
+    quoted = rf"(?<![^{before}\r\n]){mark}{plain}(?:{pair}{plain})*(?:{mark}|\Z)"
+    token = re.compile(rf"(?P<quoted>{quoted})|\r\n?|\n", re.DOTALL)
+    kinds: set[str] = set()
+
+    def end(found: re.Match[str]) -> str:
+        if found["quoted"] is not None:
+            return found[0]
+        kinds.add(found[0])
+        return "\n"
+
+    rest, block = "", "begin"
+    with open_text() as source, target.open("w", encoding="utf-8", newline="") as sink:
+        for _ in range(skip):
+            line = source.readline()
+            kinds.add(line[len(line.rstrip("\r\n")) :])
+            sink.write("\n")
+        while block:
+            block = source.read(_BLOCK)
+            text = rest + block
+            settled = _settled(token, text) if block else len(text)
+            rest = text[settled:]
+            if len(rest) > _LONGEST_LINE:
+                return False
+            sink.write(token.sub(end, text[:settled]))
+    return len(kinds) > 1
+
+
+def _settled(token: re.Pattern[str], text: str) -> int:
+    """Return how much of a text more text cannot change: the part up to its last line end, but for a final one."""
+    settled = 0
+    for found in token.finditer(text):
+        if found["quoted"] is None and found.end() < len(text):
+            settled = found.end()
+    return settled

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 
 from quacklake.engines.duckdb.exact_reading import LOCAL, WHOLE, ZONED, day, whole
 from quacklake.format.names import literal, quote
@@ -51,6 +52,15 @@ def _grouped(name: str, type_: str, options: CsvOptions) -> str:
     )
 
 
+def missing_values(name: str, options: CsvOptions) -> tuple[str, str]:
+    """Return SQL conditions of the texts of a column that mean a value is missing, and of those that are numbers."""
+    text = f"trim({quote(name)})"
+    missing = f"({text} <> '' AND regexp_full_match({text}, {literal(_MISSING.pattern)}, 'i'))"
+    plain = text if options.thousands is None else f"replace({text}, {literal(options.thousands)}, '')"
+    plain = plain if options.decimal is None else f"replace({plain}, {literal(options.decimal)}, '.')"
+    return missing, f"(NOT {missing} AND TRY_CAST({plain} AS DOUBLE) IS NOT NULL)"
+
+
 def hint_of(message: str) -> str | None:
     """Return the option that reads a value that DuckDB refused, where its message names one."""
     found = _REFUSED.search(message)
@@ -61,11 +71,11 @@ def option_for(value: str) -> str | None:
     """Return a hint with the option that reads a text as a value, or None for a text like any other.
 
     >>> option_for("1,5"), option_for("n/a")
-    ('--decimal , reads it', "--null 'n/a' reads it as NULL")
+    ('--decimal , reads it', '--null n/a reads it as NULL')
     """
     text = value.strip()
     if _MISSING.fullmatch(text):
-        return f"--null {text!r} reads it as NULL"
+        return f"--null {shlex.quote(value)} reads it as NULL"
     if re.fullmatch(r"[+-]?\d{1,3}(\.\d{3})+,\d+", text):
         return "--decimal , --thousands . reads it"
     if re.fullmatch(r"[+-]?\d{1,3}(,\d{3})+\.\d+", text):

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from quacklake.config.mappings import Options
 from quacklake.errors import InputError, nearest
 from quacklake.operations.input_csv import CsvOptions
 from quacklake.operations.input_files import InputFiles, open_files
@@ -70,6 +71,24 @@ def rows_of(source: HostPath, csv: CsvOptions | None = None) -> Iterator[InputFi
     if format_ is None and is_parquet(source.path):
         format_ = "parquet"
     yield open_files(source.path, format_, csv=csv)
+
+
+def csv_options_of(options: Options) -> CsvOptions:
+    """Return what options say of CSV files, by the names of ``CsvOptions``. Raises ``InputError``."""
+    return CsvOptions(
+        delimiter=options.text("delimiter", "") or None,
+        quote=options.text("quote", '"'),
+        escape=options.text("escape", "") or None,
+        header=options.boolean("header") if options.has("header") else None,
+        skip=options.number("skip_lines", 0, least=0),
+        encoding=options.text("encoding", "") or None,
+        fill_short_rows=options.boolean("fill_short_rows"),
+        decimal=options.text("decimal", "") or None,
+        thousands=options.text("thousands", "") or None,
+        date_format=options.text("date_format", "") or None,
+        timestamp_format=options.text("timestamp_format", "") or None,
+        nulls=tuple(options.texts("nulls")),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,6 +164,8 @@ class _Adding:
             if self.old is None:
                 self.fs.backend.changes.drop_table(self.table)
             return None
+        texts = (field.name for field in plan.schema if pa.types.is_string(field.type))
+        files.note_missing_values(name for name in texts if self.columns is None or self.columns.get(name) is None)
         return _Added(plan.time, done.rows, done.bytes, done.first, done.last)
 
     def by_spool(self, rows: Rows) -> _Added:
@@ -203,7 +205,7 @@ class _Adding:
         if self.columns is None or not isinstance(rows, InputFiles):
             return None
         try:
-            unfit = next(self._unfit(rows.read().schema), None)
+            unfit = next(self._unfit(rows.schema()), None)
         except InputError:
             return None  # files that cannot be read have no types
         return None if unfit is None else self._advice(unfit[0])

@@ -12,6 +12,7 @@ from quacklake.errors import InputError
 from quacklake.format.schema import from_arrow
 from quacklake.lake.lake import Lake, LakeTransaction
 from quacklake.lake.transfers import LeftOut
+from quacklake.operations.input_csv import CsvOptions
 from quacklake.operations.input_files import InputFiles, open_files
 from quacklake.operations.reference import DEFAULT_SCHEMA, TableRef
 from quacklake.operations.stores import open_store
@@ -22,7 +23,15 @@ class FolderSource:
     """A folder. With a name, all of its files are one table; otherwise their places say which table they are of."""
 
     def __init__(
-        self, lake: Lake, place: str, kind: str, named: TableRef | None, *, in_place: bool, map_types: Mapping[str, str]
+        self,
+        lake: Lake,
+        place: str,
+        kind: str,
+        named: TableRef | None,
+        *,
+        in_place: bool,
+        map_types: Mapping[str, str],
+        csv: CsvOptions | None = None,
     ) -> None:
         if map_types:
             raise InputError("types of files are not mapped", hint="cast the columns afterwards, or before")
@@ -31,7 +40,7 @@ class FolderSource:
         self._store = lake.handle.context.store
         if "://" in place and self._store.is_local:  # a lake of an object store reads with its own keys
             self._store = open_store(place, lake.handle.context.config)
-        self._files = open_files(self._place, kind, store=self._store)
+        self._files = open_files(self._place, kind, store=self._store, csv=csv)
         self._remote = self._listed() if "://" in place else {}
 
     @property
@@ -74,6 +83,7 @@ class FolderSource:
             name,
             columns,
             units,
+            version="" if files.csv == CsvOptions() else repr(files.csv),
             rows=files.total,
             add=_adder(paths, hive=bool(files.found.folders)) if self._in_place else None,
         )
@@ -85,7 +95,7 @@ class FolderSource:
         keys = {tuple(part.partition("=")[0] for part in path[start:].split("/")[:-1] if "=" in part) for path in paths}
         folders = like.found.folders if like is not None else next(iter(keys)) if len(keys) == 1 else ()
         label = paths[0] if len(paths) == 1 else f"the files of {name}"
-        return InputFiles(replace(found, name=label, paths=tuple(paths), folders=folders), self._files.store)
+        return InputFiles(replace(found, name=label, paths=tuple(paths), folders=folders), self._files.store, self._files.csv)
 
     def _listed(self) -> dict[str, str]:
         """Return what tells contents of files of an object store apart: their sizes and times, by their URLs."""

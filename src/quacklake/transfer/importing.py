@@ -32,6 +32,7 @@ from quacklake.lake.lake import Lake, LakeTransaction
 from quacklake.lake.transfers import ImportReport, LeftOut, TransferredTable
 from quacklake.operations.expression import Expression
 from quacklake.operations.handles import LakeHandle
+from quacklake.operations.input_csv import CsvOptions
 from quacklake.operations.reference import DEFAULT_SCHEMA, TableRef
 from quacklake.progress import Progress, silent
 from quacklake.transfer.places import check_source
@@ -56,6 +57,7 @@ def import_from(
     in_place: bool = False,
     map_types: Mapping[str, str] | None = None,
     options: Mapping[str, Any] | None = None,
+    csv: CsvOptions | None = None,
     commit_rows: int = COMMIT_ROWS,
     dry_run: bool = False,
     progress: Progress = silent,
@@ -75,7 +77,7 @@ def import_from(
 
         return adopt_in_place(lake, kind, place, named, table, dry_run=dry_run)
     wanted = Selection(tuple(include), tuple(exclude))
-    opened = open_source(lake, source, named, in_place=in_place, map_types=map_types or {}, options=options or {})
+    opened = open_source(lake, source, named, in_place=in_place, map_types=map_types or {}, options=options or {}, csv=csv)
     with closing(opened):
         tables = _placed(opened.tables(wanted), named, schema)
         plans = _plan(lake, opened.origin, tables)

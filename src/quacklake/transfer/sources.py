@@ -7,6 +7,7 @@ from typing import Any
 
 from quacklake.errors import InputError, MissingExtraError
 from quacklake.lake.lake import Lake
+from quacklake.operations.input_csv import CsvOptions
 from quacklake.operations.reference import TableRef
 from quacklake.transfer.tables import ImportSource
 
@@ -39,6 +40,7 @@ def open_source(
     in_place: bool,
     map_types: Mapping[str, str],
     options: Mapping[str, Any],
+    csv: CsvOptions | None = None,
 ) -> ImportSource:
     """Return the source of an address. Raises ``InputError`` for one that is none, or an option that it lacks."""
     kind, place = kind_of(address, "source")
@@ -48,11 +50,13 @@ def open_source(
         )
     if options and kind not in FORMATS:
         raise InputError(f"{kind} sources have no options", hint="options are for Delta and Iceberg")
+    if csv is not None and kind not in ("csv", "json"):
+        raise InputError(f"{kind} sources are not text", hint="csv is for CSV files, and for the encoding of JSON")
     try:
         if kind in FOLDERS:
             from quacklake.transfer.folders import FolderSource
 
-            return FolderSource(lake, place, kind, named, in_place=in_place, map_types=map_types)
+            return FolderSource(lake, place, kind, named, in_place=in_place, map_types=map_types, csv=csv)
         if kind == "duckdb":
             from quacklake.transfer.duckdb_files import DuckDBSource
 

@@ -37,6 +37,20 @@ def test_an_import_tells_what_came_and_what_did_not(run: Run, lake: Path, file: 
     assert run("sql", "SELECT count(*) AS n FROM other.orders", "--output", "json").json == [{"n": 10}]
 
 
+def test_an_import_takes_the_options_of_csv_files(run: Run, lake: Path, elsewhere: Path) -> None:
+    (elsewhere / "in").mkdir()
+    (elsewhere / "in" / "levels.csv").write_bytes("Ort;Stand\nKöln;1,5\nBonn;n/a\n".encode("utf-16le"))
+    refused = run("import", "csv:in").err
+    assert "levels.csv: it is UTF-16 text" in refused and "--encoding utf-16le" in refused
+    told = run("import", "csv:in", "--encoding", "utf-16le", "--decimal", ",")
+    assert 'the column "Stand" of' in told.err and "--null n/a reads them as NULL" in told.err
+    assert run("sql", 'SELECT "Stand" FROM levels', "--output", "json").json == [{"Stand": "1,5"}, {"Stand": "n/a"}]
+    run("sql", "DROP TABLE levels")
+    assert run("import", "csv:in", "--encoding", "utf-16le", "--decimal", ",", "--null", "n/a").err == ""
+    assert run("sql", 'SELECT "Stand" FROM levels', "--output", "json").json == [{"Stand": 1.5}, {"Stand": None}]
+    assert run("import", "duckdb:x.duckdb", "--decimal", ",").code != 0
+
+
 def test_the_last_argument_of_export_is_the_target(run: Run, lake: Path) -> None:
     one = run("export", "people", "duckdb:one.duckdb")
     assert one.out.splitlines()[-1].startswith("exported 1 table with 3 rows of snapshot ")

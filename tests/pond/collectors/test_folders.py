@@ -41,6 +41,32 @@ def test_whole_numbers_take_decimals(shared: Pond, collect: Collect, drop: Path)
     assert rows(shared, "/level.series").column("level").to_pylist() == [1.0, 1.5]
 
 
+def test_files_may_be_written_in_another_way(shared: Pond, collect: Collect, drop: Path) -> None:
+    text = "Zeit;Ort;Pegel\n31.12.2023 10:00;Köln;1.234,5\n31.12.2023 11:00;Köln;k. A.\n31.12.2023 12:00;Köln\n"
+    (drop / "1.csv").write_bytes(text.encode("windows-1252"))
+    options = {"folder": str(drop), "path": "/pegel.series", "settle": "0s", "timestamp_column": "Zeit"}
+    forms = {
+        "timezone": "UTC",
+        "encoding": "windows-1252",
+        "fill_short_rows": True,
+        "decimal": ",",
+        "thousands": ".",
+        "timestamp_format": "%d.%m.%Y %H:%M",
+        "nulls": ["k. A."],
+    }
+    assert "1.csv" in errors(collect("inbox", options))
+    assert collect("inbox", {**options, **forms}).rows == 3
+    found = rows(shared, "/pegel.series")
+    assert found.column("Pegel").to_pylist() == [1234.5, None, None]
+    assert found.column("Ort").to_pylist() == ["Köln"] * 3
+    plain = {"delimiter": "|", "header": False, "quote": "'", "escape": "'", "skip_lines": 1}
+    (drop / "1.csv").write_text("title\n2024-01-01T00:00:00Z|'a|b'\n")
+    collect("inbox", {**options, "path": "/plain.series", **plain, "timestamp_column": "column0"})
+    assert rows(shared, "/plain.series").column("column1").to_pylist() == ["a|b"]
+    with pytest.raises(InputError):
+        collect("inbox", {**options, "decimal": "x"})
+
+
 @pytest.mark.daily(0.35)
 def test_all_files_can_be_one_series(shared: Pond, collect: Collect, drop: Path) -> None:
     (drop / "1.csv").write_text(csv(3))

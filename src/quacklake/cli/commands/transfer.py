@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from quacklake.cli.commands.append import CSV, csv_options
 from quacklake.cli.commands.rows import export_file
 from quacklake.cli.context import Context
-from quacklake.cli.options import At, Columns, DryRun, Where, argument, complete_table, names_of, option
+from quacklake.cli.options import At, Columns, DryRun, Where, also, argument, complete_table, names_of, option
 from quacklake.cli.output import human_size, plural
 from quacklake.cli.progress import stages
 from quacklake.errors import InputError
@@ -33,6 +34,7 @@ Option = Annotated[
 ]
 
 
+@also(CSV)
 def import_(
     context: Context,
     source: Annotated[str, argument("SOURCE", _SOURCE)],
@@ -53,12 +55,16 @@ def import_(
     ] = 2_000_000,
     create: Annotated[bool, option("--create", "Create the lake if it does not exist.")] = False,
     dry_run: DryRun = False,
+    **more: Any,
 ) -> None:
     """It can be interrupted at any time: the same command goes on, and copies nothing twice.
 
     A table appears with its first rows, and is complete when the command ends. Nothing is written if the lake has a
     table of the same name that this import did not make.
     """
+    from quacklake.operations.input_csv import CsvOptions
+
+    csv, _ = csv_options(more)
     with context.open(write=True, create=create and not dry_run) as lake, stages() as progress:
         report = lake.import_from(
             source,
@@ -69,6 +75,7 @@ def import_(
             in_place=in_place,
             map_types=_pairs(map_type, "--map-type"),
             options=_pairs(options, "--option"),
+            csv=None if csv == CsvOptions() else csv,
             commit_rows=commit_rows,
             dry_run=dry_run,
             progress=progress,

@@ -10,11 +10,12 @@ from typing import Any
 from quacklake.config.mappings import Options
 from quacklake.connectors.options import resolved
 from quacklake.errors import ConfigError
+from quacklake.operations.input_csv import CsvOptions
 from quacklake.pond.collectors.base import Item, Report, Run, Runnable, commit
 from quacklake.pond.collectors.files import Repeated, find_files, hash_of
 from quacklake.pond.factories.registry import register
 from quacklake.pond.fs import FS
-from quacklake.pond.inputs import HostPath, ImportOptions, rows_of
+from quacklake.pond.inputs import HostPath, ImportOptions, csv_options_of, rows_of
 from quacklake.pond.local_times import LocalRule, local_rule_of
 from quacklake.pond.nodes import SOURCE_SHA256
 from quacklake.pond.paths import check_name, parts
@@ -38,6 +39,7 @@ class InboxOptions:
     allow_future: bool
     keep_conflicts: bool
     local: LocalRule
+    csv: CsvOptions
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> InboxOptions:
@@ -54,6 +56,7 @@ class InboxOptions:
             allow_future=options.boolean("allow_future"),
             keep_conflicts=options.boolean("keep_conflicts"),
             local=local_rule_of(options),
+            csv=csv_options_of(options),
         )
         options.finish()
         if made.timezone is not None:
@@ -88,7 +91,7 @@ class Inbox(Runnable):
         folder = Path(resolved(options.folder, "inbox.folder"))
         zone = options.timezone or run.pond.control.settings().get("timezone")
         given = ImportOptions(
-            options.timestamp_column, zone, options.allow_future, options.keep_conflicts, local=options.local
+            options.timestamp_column, zone, options.allow_future, options.keep_conflicts, options.csv, options.local
         )
         fs, pond = run.pond.fs(), run.pond.lake.data_path
         items, known = list[Item](), dict[tuple[str, str], bool]()
@@ -120,7 +123,7 @@ def _item(known: dict[tuple[str, str], bool], file: Path, sha256: str, target: s
         above = parts(target)[:-1]
         if above:
             fs.make_directory("/" + "/".join(above), parents=True)
-        with rows_of(HostPath(file)) as rows:
+        with rows_of(HostPath(file), given.csv) as rows:
             done = append_series(fs, target, rows, given, Origin(file.name, sha256))
         known[target, sha256] = not done.rows
         return [done]
