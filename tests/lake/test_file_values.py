@@ -15,6 +15,7 @@ import quacklake
 from quacklake.errors import InputError
 from quacklake.operations.input_csv import CsvOptions
 from quacklake.operations.input_files import open_files
+from quacklake.operations.input_values import option_for
 
 
 @pytest.fixture(autouse=True)
@@ -104,6 +105,12 @@ def test_texts_that_mean_null() -> None:
         ("DOUBLE", "1,5", "--decimal ,"),
         ("DOUBLE", "1.234,5", "--decimal , --thousands ."),
         ("DOUBLE", "1,234.5", "--thousands ,"),
+        ("DOUBLE", "1,234", "--decimal , or --thousands ,"),
+        ("DOUBLE", "1.234.567", "--decimal , --thousands ."),
+        ("DOUBLE", "1 234,5", '--decimal , --thousands " "'),
+        ("DOUBLE", "1'234'567.5", '--thousands "\'"'),
+        ("DATE", "31/12/2024 x", None),
+        ("TIMESTAMP", "04/13/2024 10:11", "--timestamp-format '%m/%d/%Y %H:%M'"),
         ("TIMESTAMP", "13.04.2024 10:11 Uhr", None),
     ],
 )
@@ -116,6 +123,12 @@ def test_a_refused_value_names_the_option_that_reads_it(
     with pytest.raises(InputError) as caught:
         table.append("a.csv")
     assert hint is None or hint in str(caught.value.hint)
+
+
+def test_a_day_that_could_be_a_month_is_left_to_the_user() -> None:
+    hint = "--timestamp-format '%d/%m/%Y %H:%M:%S' reads it as a time, if the month is not first"
+    assert option_for("04/03/2024 10:11:12") == hint
+    assert option_for("04.03.24") == "--date-format %d.%m.%y reads it as a day"
 
 
 @pytest.mark.parametrize(

@@ -154,7 +154,7 @@ def levels(numbers: Iterable[float]) -> list[dict[str, Any]]:
 
 
 def facts_of(pond: Pond, name: str) -> list[Any]:
-    """What is said about a table beside its columns and rows."""
+    """Return everything about a table but its columns and rows."""
     table = pond.lake.table(name)
     told = table.comment, table.tags, table.column_comments, table.partitioned_by, table.sorted_by
     return [*told, table.info.uuid, pond.lake.options.get("parquet_compression", table=name)]

@@ -185,7 +185,7 @@ def check_filled(open_text: OpenText, dialect: Dialect) -> None:
 def _delimiter(name: str, lines: Sequence[str], quote: str) -> str:
     """Return the delimiter that splits most lines alike; a tab in a ``.tsv`` file, otherwise preferably a comma.
 
-    Where none splits the first line, that is a title if one splits all others, or there is one column.
+    Where none splits the first line, that is a title if one splits most others, or there is one column.
     """
     if ".tsv" in name.lower():
         return "\t"
@@ -195,7 +195,7 @@ def _delimiter(name: str, lines: Sequence[str], quote: str) -> str:
 
     def fit_below(delimiter: str) -> bool:
         others = widths[delimiter][1:]
-        return len(others) > 1 and others[0] > 1 and len(set(others)) == 1
+        return len(others) > 1 and others[0] > 1 and 2 * others.count(others[0]) > len(others)
 
     widths = {delimiter: _widths(lines, delimiter, quote) for delimiter in _DELIMITERS}
     best = max(_DELIMITERS, key=fit)
@@ -225,7 +225,9 @@ def faulty_line(open_text: OpenText, dialect: Dialect) -> tuple[str, str] | None
                 if record and (len(record) > width or (short and not dialect.fill_short_rows)):
                     fields = f"{len(record)} field{'' if len(record) == 1 else 's'}"
                     fault = f"line {line} has {fields}, and line {dialect.skip + 1} has {width}"
-                    return fault, f"{_HINT}; --fill-short-rows fills what is missing with NULL" if short else _HINT
+                    if short:
+                        return fault, f"{_HINT}; --fill-short-rows fills what is missing with NULL"
+                    return fault, _HINT if width > 1 else f"{_HINT}; --skip-lines {line - 1} skips a title"
         except csv.Error as error:
             if _TOO_LONG in str(error):
                 return None  # DuckDB has a limit of its own

@@ -171,7 +171,7 @@ class InputFiles:
         message = f"cannot read {self._name_of(file)} as {self.found.format}: {lines[0]}{detail}"
         for copy, original in self._rewritten.items():
             message = message.replace(copy, self._name_of(original))
-        hint = hint_of(detail) if self.found.format == "csv" else None
+        hint = hint_of(lines[0] + detail) if self.found.format == "csv" else None
         return InputError(message, hint=hint)
 
     def _name_of(self, path: str) -> str:
@@ -422,6 +422,9 @@ class InputFiles:
             chosen = shared | options
             if "types" in chosen and columns is not None:
                 chosen["types"] = {name: type_ for name, type_ in inside.items() if fold(name) in columns}
+                if not chosen["types"]:  # columns without a name in the header
+                    del chosen["types"]
+                    chosen["sample_size"] = -1
             texts.append(f"{select}(?{''.join(f', {name} = ?' for name in chosen)})")
             values += [[file_name(path) for path in paths], *chosen.values()]
         return " UNION ALL BY NAME ".join(texts), values

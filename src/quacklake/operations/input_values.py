@@ -10,7 +10,14 @@ from quacklake.format.names import literal, quote
 from quacklake.operations.input_csv import CsvOptions
 
 _NUMBERS = ("DECIMAL", "DOUBLE", "FLOAT", "HUGEINT", "UHUGEINT")
-_REFUSED = re.compile(r"Could not convert string \"(?P<value>.*)\" to '(?P<type>[A-Z]+)")
+_REFUSED = re.compile(r"Could not convert string \"(?P<value>.*)\" to '[A-Z]+|takes .*, and has (?P<other>.*)")
+_GROUPED = re.compile(
+    r"[+-]?\d{1,3}(?:(?P<group>[.,' _\u00a0\u202f\u2019])\d{3})(?:(?P=group)\d{3})*(?:(?P<point>[.,])\d+)?"
+)
+_MOMENT = re.compile(
+    r"(?P<first>\d{1,2})(?P<separator>[./-])(?P<second>\d{1,2})(?P=separator)(?P<year>\d{4}|\d{2})"
+    r"(?P<time>(?P<between>[ T])\d{1,2}:\d\d(?P<second_of_time>:\d\d)?)?"
+)
 _MISSING = re.compile(r"[-–—.?*]*|n\.?/?a\.?|#?n/a|none|null|nil|nan|missing|unknown|k\.? ?a\.?", re.IGNORECASE)
 """Texts that people write for a value that is missing."""
 
@@ -62,9 +69,9 @@ def missing_values(name: str, options: CsvOptions) -> tuple[str, str]:
 
 
 def hint_of(message: str) -> str | None:
-    """Return the option that reads a value that DuckDB refused, where its message names one."""
+    """Return the option that reads a value that was refused, where the message names one."""
     found = _REFUSED.search(message)
-    return None if found is None else option_for(found["value"])
+    return None if found is None else option_for(next(text for text in found.groups() if text is not None))
 
 
 def option_for(value: str) -> str | None:
@@ -72,19 +79,35 @@ def option_for(value: str) -> str | None:
 
     >>> option_for("1,5"), option_for("n/a")
     ('--decimal , reads it', '--null n/a reads it as NULL')
+    >>> option_for("1,234.5"), option_for("31/12/2024")
+    ('--thousands , reads it', '--date-format %d/%m/%Y reads it as a day')
     """
     text = value.strip()
-    if _MISSING.fullmatch(text):
+    if text and _MISSING.fullmatch(text):
         return f"--null {shlex.quote(value)} reads it as NULL"
-    if re.fullmatch(r"[+-]?\d{1,3}(\.\d{3})+,\d+", text):
-        return "--decimal , --thousands . reads it"
-    if re.fullmatch(r"[+-]?\d{1,3}(,\d{3})+\.\d+", text):
-        return "--thousands , reads it"
+    number = _GROUPED.fullmatch(text)
+    if number is not None and (number["group"] != "." or number["point"] == "," or text.count(".") > 1):
+        if text.count(",") == 1 and number["group"] == "," and number["point"] is None:
+            return "--decimal , or --thousands , reads it"
+        decimal = "--decimal , " if number["point"] == "," or number["group"] == "." else ""
+        return f"{decimal}--thousands {_quoted(number['group'])} reads it"
     if re.fullmatch(r"[+-]?\d+,\d+", text):
         return "--decimal , reads it"
-    if re.fullmatch(r"\d{1,2}\.\d{1,2}\.\d{4}", text):
-        return "--date-format %d.%m.%Y reads it as a day"
-    if re.fullmatch(r"\d{1,2}\.\d{1,2}\.\d{4} \d{1,2}:\d\d(:\d\d)?", text):
-        seconds = ":%S" if text.count(":") > 1 else ""
-        return f"--timestamp-format '%d.%m.%Y %H:%M{seconds}' reads it as a time"
-    return None
+    moment = _MOMENT.fullmatch(text)
+    return None if moment is None else _form_of(moment)
+
+
+def _quoted(text: str) -> str:
+    return text if text in ",._" else f'"{text}"'
+
+
+def _form_of(moment: re.Match[str]) -> str:
+    """Return the option with the form of a day or a time; a month is at most 12, and after a day where both may be."""
+    separator, months_first = moment["separator"], int(moment["second"]) > 12
+    parts = ("%m", "%d") if months_first else ("%d", "%m")
+    day = separator.join((*parts, "%Y" if len(moment["year"]) == 4 else "%y"))
+    other = "" if months_first or int(moment["first"]) > 12 or separator == "." else ", if the month is not first"
+    if moment["time"] is None:
+        return f"--date-format {day} reads it as a day{other}"
+    seconds = ":%S" if moment["second_of_time"] else ""
+    return f"--timestamp-format '{day}{moment['between']}%H:%M{seconds}' reads it as a time{other}"

@@ -95,7 +95,9 @@ class FolderSource:
         keys = {tuple(part.partition("=")[0] for part in path[start:].split("/")[:-1] if "=" in part) for path in paths}
         folders = like.found.folders if like is not None else next(iter(keys)) if len(keys) == 1 else ()
         label = paths[0] if len(paths) == 1 else f"the files of {name}"
-        return InputFiles(replace(found, name=label, paths=tuple(paths), folders=folders), self._files.store, self._files.csv)
+        return InputFiles(
+            replace(found, name=label, paths=tuple(paths), folders=folders), self._files.store, self._files.csv
+        )
 
     def _listed(self) -> dict[str, str]:
         """Return what tells contents of files of an object store apart: their sizes and times, by their URLs."""

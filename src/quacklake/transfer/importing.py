@@ -77,7 +77,9 @@ def import_from(
 
         return adopt_in_place(lake, kind, place, named, table, dry_run=dry_run)
     wanted = Selection(tuple(include), tuple(exclude))
-    opened = open_source(lake, source, named, in_place=in_place, map_types=map_types or {}, options=options or {}, csv=csv)
+    opened = open_source(
+        lake, source, named, in_place=in_place, map_types=map_types or {}, options=options or {}, csv=csv
+    )
     with closing(opened):
         tables = _placed(opened.tables(wanted), named, schema)
         plans = _plan(lake, opened.origin, tables)
