@@ -188,7 +188,12 @@ def test_a_title_is_refused_with_the_option_that_skips_it(separator: str) -> Non
         open_files("a.csv").read().read_all()
     assert "--skip-lines" in str(caught.value.hint)
     assert open_files("a.csv", csv=CsvOptions(skip=1)).read().read_all().to_pylist() == [{"id": 1, "a": "x"}]
-    Path("a.csv").write_text("names\na, b\nc\n")
+    Path("a.csv").write_text("names\na; b\nc\nd; e\n")
+    assert open_files("a.csv").read().read_all().num_rows == 3
+    Path("a.csv").write_text("names\na, b\nc, d\n")
+    with pytest.raises(InputError) as caught:
+        open_files("a.csv").read().read_all()
+    assert "one column" in str(caught.value.hint)
     assert open_files("a.csv", csv=CsvOptions(delimiter=";")).read().read_all().num_rows == 2
 
 

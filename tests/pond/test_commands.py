@@ -410,3 +410,12 @@ def test_the_command_that_widens_is_named_beside_another_error(new: Run) -> None
     assert "b.parquet has no column 'time'" in refused
     assert "`pond widen /v.series v VARCHAR`" in refused
     assert "pond widen" not in new("copy", "c.csv", "/v.series").err
+
+
+def test_no_command_is_named_for_columns_that_fit(new: Run) -> None:
+    Path("a.csv").write_text("time,v,t,d\n2024-01-01T00:00:00Z,x,1.5,2024-01-01\n")
+    Path("b.csv").write_text("time,v,t,d\n2999-01-01T00:01:00Z,1,2,2024-01-01 00:00\n")
+    new("copy", "a.csv", "/v.series")
+    refused = new("copy", "b.csv", "/v.series").err
+    assert "future" in refused or "ahead" in refused
+    assert "pond widen" not in refused

@@ -24,6 +24,7 @@ _DELIMITERS = (",", "\t", ";", "|")
 _SAMPLE_BYTES = 1 << 18
 _SAMPLE_RECORDS = 100
 _HINT = "correct it, or say how it is written (--delimiter, --quote, --escape, --skip-lines)"
+_ONE_COLUMN = "a file of one column is read with a --delimiter that it does not have"
 _TOO_LONG = "field larger than field limit"
 
 _SEPARATOR = re.compile(r'"?sep=(?P<delimiter>[^"\r\n])"?\s*', re.IGNORECASE)
@@ -195,7 +196,8 @@ def _delimiter(name: str, lines: Sequence[str], quote: str) -> str:
 
     def fit_below(delimiter: str) -> bool:
         others = widths[delimiter][1:]
-        return len(others) > 1 and others[0] > 1 and 2 * others.count(others[0]) > len(others)
+        alike = others.count(others[0]) if others else 0
+        return alike > 1 and others[0] > 1 and (alike == len(others) or (others[0] > 2 and 2 * alike > len(others)))
 
     widths = {delimiter: _widths(lines, delimiter, quote) for delimiter in _DELIMITERS}
     best = max(_DELIMITERS, key=fit)
@@ -227,7 +229,7 @@ def faulty_line(open_text: OpenText, dialect: Dialect) -> tuple[str, str] | None
                     fault = f"line {line} has {fields}, and line {dialect.skip + 1} has {width}"
                     if short:
                         return fault, f"{_HINT}; --fill-short-rows fills what is missing with NULL"
-                    return fault, _HINT if width > 1 else f"{_HINT}; --skip-lines {line - 1} skips a title"
+                    return fault, _HINT if width > 1 else f"--skip-lines {line - 1} skips a title; {_ONE_COLUMN}"
         except csv.Error as error:
             if _TOO_LONG in str(error):
                 return None  # DuckDB has a limit of its own

@@ -82,6 +82,7 @@ class InputFiles:
     _sniffed: dict[str, dict[str, str]] = field(default_factory=dict, init=False, repr=False)
     _rewritten: dict[str, str] = field(default_factory=dict, init=False, repr=False)
     """The files to read instead of others, such as UTF-8 for UTF-16, each with the file that it stands for."""
+    _noted: set[str] = field(default_factory=set, init=False, repr=False)
 
     @property
     def name(self) -> str:
@@ -132,11 +133,13 @@ class InputFiles:
             raise self._unreadable(error) from error
 
     def note_missing_values(self, names: Iterable[str]) -> None:
-        """Log which of some columns of CSV files are texts only because of some that mean a value is missing.
+        """Log, once, which of some columns of CSV files are texts only because of some that mean a value is missing.
 
         The first rows decide which columns are looked at as a whole.
         """
-        conditions = {name: missing_values(name, self.csv) for name in names if name not in self.found.folders}
+        fresh = set(names).difference(self.found.folders, self._noted)
+        self._noted |= fresh
+        conditions = {name: missing_values(name, self.csv) for name in sorted(fresh)}
         texts = self.as_sql(dict.fromkeys(conditions, "VARCHAR")) if conditions else ""
         try:
             with self._connection() as connection:
@@ -169,10 +172,15 @@ class InputFiles:
         detail = next((f": {line}" for line in lines[1:] if line.startswith(("Error ", "Maximum "))), "")
         file = next((line.removeprefix("file = ") for line in lines if line.startswith("file = ")), self.name)
         message = f"cannot read {self._name_of(file)} as {self.found.format}: {lines[0]}{detail}"
-        for copy, original in self._rewritten.items():
+        for copy, original in self._copies().items():
             message = message.replace(copy, self._name_of(original))
         hint = hint_of(lines[0] + detail) if self.found.format == "csv" else None
         return InputError(message, hint=hint)
+
+    def _copies(self) -> dict[str, str]:
+        """Return the files that the user does not know, each with the file that it stands for."""
+        unknown = [path for path in self.found.paths if self.name not in path] if len(self.found.paths) == 1 else []
+        return self._rewritten | dict(zip(unknown, unknown, strict=True))
 
     def _name_of(self, path: str) -> str:
         """Return how errors call a file."""
@@ -251,6 +259,8 @@ class InputFiles:
             text, target = partial(self._text, path), self._place_for(path)
             mixed = rewrite(text, dialect_of(text, self._name_of(path), self.csv)[0], target)
             paths.append(self._replace(path, target) if mixed else path)
+            if not mixed:
+                target.unlink()
         if paths == self._with_bytes:
             return False
         self._with_bytes = paths

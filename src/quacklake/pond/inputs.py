@@ -6,7 +6,7 @@ import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from quacklake.config.mappings import Options
@@ -66,7 +66,8 @@ def rows_of(source: HostPath, csv: CsvOptions | None = None) -> Iterator[InputFi
         with tempfile.TemporaryDirectory(prefix="pond-") as folder:
             target = Path(folder, f"{source.path.stem}.csv")
             to_csv(source.path, target)
-            yield open_files(target, "csv", csv=CsvOptions(header=True))
+            files = open_files(target, "csv", csv=CsvOptions(header=True))
+            yield replace(files, found=replace(files.found, name=str(source.path)))
         return
     if format_ is None and is_parquet(source.path):
         format_ = "parquet"

@@ -201,14 +201,14 @@ class _Adding:
         return _Added(name, counted.rows, counted.bytes, first, last, repeated, not came.increasing)
 
     def advice(self, rows: Rows) -> str | None:
-        """Return the command that lets the series take rows of files whose types do not fit it; None if they do."""
+        """Return the command that lets the series take files with texts for its numbers or times; None without any."""
         if self.columns is None or not isinstance(rows, InputFiles):
             return None
         try:
-            unfit = next(self._unfit(rows.schema()), None)
+            unfit = [column for column, new in self._unfit(rows.schema()) if new.type == "varchar"]
         except InputError:
             return None  # files that cannot be read have no types
-        return None if unfit is None else self._advice(unfit[0])
+        return next((self._advice(column) for column in unfit if _is_measure(column)), None)
 
     def _advice(self, column: Column) -> str:
         return f"{advise(self.place.path, column.name)} makes {column.name} a column of text"
@@ -279,6 +279,13 @@ class _Adding:
 def _widens(column: Column, new: Column) -> bool:
     """Return whether a column of whole numbers becomes one of decimals to hold another."""
     return pa.types.is_integer(column.arrow_type()) and takes_fractions(new)
+
+
+def _is_measure(column: Column) -> bool:
+    """Return whether a column holds numbers, times or truth values, which are not read from any text."""
+    type_ = column.arrow_type()
+    numeric = pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_)
+    return bool(numeric or pa.types.is_temporal(type_) or pa.types.is_boolean(type_))
 
 
 def _check_case(fs: FS, path: str) -> None:
