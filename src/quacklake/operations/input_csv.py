@@ -197,7 +197,7 @@ def _delimiter(name: str, lines: Sequence[str], quote: str) -> str:
     def fit_below(delimiter: str) -> bool:
         others = widths[delimiter][1:]
         alike = others.count(others[0]) if others else 0
-        return alike > 1 and others[0] > 1 and (alike == len(others) or (others[0] > 2 and 2 * alike > len(others)))
+        return alike > 1 and others[0] > 1 and (alike == len(others) or others[0] == max(others) > 2)
 
     widths = {delimiter: _widths(lines, delimiter, quote) for delimiter in _DELIMITERS}
     best = max(_DELIMITERS, key=fit)
