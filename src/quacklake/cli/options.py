@@ -107,8 +107,8 @@ SIGNATURE: Bundle = {
     "author": (Annotated[str | None, option("--author", "The author of the snapshot.", "NAME")], None),
 }
 FileFormat = Annotated[
-    Literal["parquet", "csv", "json", "arrow"] | None,
-    option("--format", "parquet, csv, json or arrow; by default taken from the file name.", "FORMAT"),
+    Literal["parquet", "csv", "json", "arrow", "excel"] | None,
+    option("--format", "parquet, csv, json, arrow or excel; by default taken from the file name.", "FORMAT"),
 ]
 
 

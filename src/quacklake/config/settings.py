@@ -221,6 +221,20 @@ class Config:
     shown_rows: int = _number(
         "Rows of a table or result that a command shows to people, without `--limit` and `--all`", 100, 0, 1_000_000_000
     )
+    excel_max_bytes: int = _setting(
+        "size",
+        "Most bytes of a workbook of Excel or OpenDocument when it is unpacked, by variable or settings file",
+        1 << 30,
+        minimum=1,
+        maximum=1 << 40,
+    )
+    excel_memory: int = _setting(
+        "size",
+        "Most memory of the process that reads a workbook, by variable or settings file",
+        4 << 30,
+        minimum=512 << 20,
+        maximum=1 << 44,
+    )
     fetch_batch_rows: int = _number("Rows per batch of a result", 122_880, 1, 100_000_000)
     storage_max_retries: int = _number("How often a storage request is retried", 5, 0, 100)
     orphan_grace: timedelta = _setting(

@@ -214,9 +214,9 @@ class Table(TableMaintenance, Tagged):
 
         ``data`` may be a pandas or polars frame (also lazy), an Arrow table, batch, reader, stream or dataset, a DuckDB
         relation, a Spark DataFrame, a list of dictionaries, instances of a dataclass, or files (Parquet, CSV, JSON,
-        Arrow): a path, a folder, a pattern such as ``"in/*.csv"``, or a list of them. Files, datasets, lazy frames,
-        streams and generators of instances are never loaded into memory whole; Spark executors write the files of a
-        DataFrame.
+        Arrow, Excel): a path, a folder, a pattern such as ``"in/*.csv"``, or a list of them. Files, datasets, lazy
+        frames, streams and generators of instances are never loaded into memory whole; Spark executors write the files
+        of a DataFrame.
         ``evolve`` adds missing columns to the table, and widens types where the rows need it, in the same snapshot.
         ``dedup`` skips rows whose primary key is in the table; of several new rows with one key, the first is added.
         The index of a pandas frame, also in a Parquet file, is a column like others, unless ``index`` is false. One of

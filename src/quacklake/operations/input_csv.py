@@ -35,6 +35,8 @@ _SEPARATOR = re.compile(r'"?sep=(?P<delimiter>[^"\r\n])"?\s*', re.IGNORECASE)
 class CsvOptions:
     """The user's options for a CSV file; None means to detect the value. JSON files have an encoding, too.
 
+    Workbooks have a ``sheet``, by its name or its number from 1 on, and heed ``header``, ``skip`` and ``nulls``.
+
     ``fill_short_rows`` gives the fields that a row lacks at its end the value NULL. ``decimal`` and ``thousands`` are
     the characters in numbers, ``date_format`` and ``timestamp_format`` are written as in ``%d.%m.%Y %H:%M``, and
     ``nulls`` are texts that mean NULL.
@@ -52,6 +54,7 @@ class CsvOptions:
     date_format: str | None = None
     timestamp_format: str | None = None
     nulls: Sequence[str] = ()
+    sheet: str | int | None = None
 
     def __post_init__(self) -> None:
         if self.encoding is not None:

@@ -1,4 +1,4 @@
-"""Read files as rows to write: Parquet, CSV, JSON and Arrow, streamed in bounded memory, as often as needed."""
+"""Read files as rows to write: Parquet, CSV, JSON, Arrow and Excel, streamed in bounded memory, as often as needed."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from quacklake.errors import InputError
 from quacklake.format.names import fold, quote, sql_value
 from quacklake.format.schema import TableSchema
 from quacklake.operations import pandas_frames
+from quacklake.operations.excel_reader import SheetFacts
 from quacklake.operations.input_csv import (
     CsvOptions,
     Dialect,
@@ -39,6 +40,7 @@ from quacklake.operations.input_csv import (
     line_of,
     rewrite,
 )
+from quacklake.operations.input_excel import check_installed, convert, exact_cell
 from quacklake.operations.input_paths import FoundFiles, PathLike, find
 from quacklake.operations.input_text import encoding_of, suggest, transcode, undecodable
 from quacklake.operations.input_values import exact_text, hint_of, missing_values
@@ -52,7 +54,7 @@ _SHOWN_VALUES = 5
 _ROW = "file_row_number"
 _FAILURES = (duckdb.Error, pa.ArrowException, OSError, UnicodeDecodeError)
 _ARROW_FILE = b"ARROW1"
-_READERS = {"parquet": "read_parquet", "csv": "read_csv", "json": "read_json"}
+_READERS = {"parquet": "read_parquet", "csv": "read_csv", "json": "read_json", "excel": "read_parquet"}
 _COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 _log = logging.getLogger("quacklake.files")
 
@@ -83,6 +85,8 @@ class InputFiles:
     _rewritten: dict[str, str] = field(default_factory=dict, init=False, repr=False)
     """The files to read instead of others, such as UTF-8 for UTF-16, each with the file that it stands for."""
     _noted: set[str] = field(default_factory=set, init=False, repr=False)
+    _sheets: dict[str, SheetFacts] = field(default_factory=dict, init=False, repr=False)
+    """What was read of workbooks, by the files to read instead of them."""
 
     @property
     def name(self) -> str:
@@ -235,6 +239,8 @@ class InputFiles:
 
     def _readable(self, path: str) -> str:
         """Return the file to read instead of one, which DuckDB cannot read as it is; else the file itself."""
+        if self.found.format == "excel":
+            return self._converted(path)
         if self.found.format not in ("csv", "json"):
             return path
         content = partial(self._bytes, path)
@@ -267,6 +273,19 @@ class InputFiles:
         self._sniffed.clear()
         self.__dict__.pop("_dialects", None)
         return True
+
+    def _converted(self, path: str) -> str:
+        """Return the Parquet file with the rows of a workbook."""
+        name, target = self._name_of(path), self._place_for(path).with_suffix(".parquet")
+        check_installed(name)
+        source = Path(path)
+        if "://" in path:
+            source = target.with_suffix(source.suffix)
+            with self._bytes(path) as file, source.open("wb") as copy:
+                shutil.copyfileobj(file, copy)
+        self._sheets[str(target)] = convert(source, name, target, self.csv)
+        self._rewritten[str(target)] = path
+        return str(target)
 
     def _place_for(self, path: str) -> Path:
         """Return where to rewrite a file: below folders with the names of its own, which are columns."""
@@ -351,8 +370,8 @@ class InputFiles:
         return self._sniffed[path]
 
     def fractions(self, wanted: TableSchema) -> set[str]:
-        """Return the columns of whole numbers of ``wanted`` for which text files have a number that is not whole."""
-        if self.found.format not in ("csv", "json"):
+        """Return the columns of whole numbers of ``wanted`` for which files without types have a number that is not."""
+        if self.found.format not in ("csv", "json", "excel"):
             return set()
         try:
             found = self._guess(wanted)
@@ -380,6 +399,9 @@ class InputFiles:
 
     def where(self, row: int) -> str:
         """Return the place of a row, counted from 1, for errors: the line of a CSV file, else the row."""
+        if len(self._sheets) == 1:
+            (sheet,) = self._sheets.values()
+            return f"row {sheet.row_of(row)} of the sheet {sheet.sheet!r}"
         if self.found.format == "csv" and len(self.found.paths) == 1:
             for dialect, headers in self._dialects.items():
                 line = line_of(partial(self._text, next(iter(headers))), dialect, row)
@@ -421,7 +443,7 @@ class InputFiles:
         if found.format == "json":
             # A key that first occurs late would be an error, or would be lost with given columns.
             shared |= {"sample_size": -1, "maximum_sample_files": len(found.paths), "records": "true"}
-        if found.format != "parquet" and inside:
+        if found.format in ("csv", "json") and inside:
             shared["columns" if found.format == "json" else "types"] = inside
         elif found.format == "csv":
             shared["sample_size"] = -1  # all rows
@@ -435,9 +457,20 @@ class InputFiles:
                 if not chosen["types"]:  # columns without a name in the header
                     del chosen["types"]
                     chosen["sample_size"] = -1
-            texts.append(f"{select}(?{''.join(f', {name} = ?' for name in chosen)})")
+            alias = self._alias(paths[0], names)
+            texts.append(f"{select}(?{''.join(f', {name} = ?' for name in chosen)}){alias}")
             values += [[file_name(path) for path in paths], *chosen.values()]
         return " UNION ALL BY NAME ".join(texts), values
+
+    def _alias(self, path: str, names: Iterable[str] | None) -> str:
+        """Return the names of a table's columns for a sheet without a header, as SQL."""
+        if self.found.format != "excel" or names is None or self.csv.header is not False:
+            return ""
+        wanted = [column for column in names if column not in self.found.folders]
+        count = len(self._sheets[path].names)
+        if count != len(wanted):
+            raise _other_width(self._name_of(path), count, len(wanted))
+        return f" AS rows({', '.join(map(quote, wanted))})"
 
     def _groups(self, names: Iterable[str] | None) -> Iterator[tuple[list[str], set[str] | None, dict[str, Any]]]:
         """Yield groups of files to read with the same arguments, the columns of their headers, and the arguments."""
@@ -462,7 +495,7 @@ class InputFiles:
         count = len(dialect_of(partial(self._text, path), name, self.csv)[1])
         names = [column for column in names if column not in self.found.folders]
         if count != len(names):
-            raise InputError(f"{name} has {count} columns and no header, and the table has {len(names)}")
+            raise _other_width(name, count, len(names))
         return names
 
     @cached_property
@@ -506,6 +539,8 @@ class InputFiles:
         """
         if self.found.format == "json":
             return self._exact_json(types)
+        if self.found.format == "excel":
+            return self._exact_cells(types)
         if self.found.format != "csv":
             return {}
         found: dict[str, tuple[str, str]] = {}
@@ -529,6 +564,16 @@ class InputFiles:
                     found[name] = wide, lossless(name, type_, wide)
         return found
 
+    def _exact_cells(self, types: dict[str, str]) -> dict[str, tuple[str, str]]:
+        found: dict[str, tuple[str, str]] = {}
+        with self._connection() as connection:
+            for name, type_ in types.items():
+                guess = self._guessed.get(name, "")
+                value = exact_cell(name, type_, guess, wider(connection.type(type_)))
+                if value is not None and name not in self.found.folders:
+                    found[name] = guess, value
+        return found
+
     def _guess(self, wanted: TableSchema | None) -> dict[str, str]:
         """Return the columns of the files with the types that DuckDB detects."""
         try:
@@ -540,12 +585,18 @@ class InputFiles:
         if self.csv.fill_short_rows and self.found.format == "csv":
             self._check_width({fold(str(name)) for name, *_ in described})
         self._guessed = {str(name): str(type_) for name, type_, *_ in described}
+        self._guessed |= dict.fromkeys(self._durations(), "INTERVAL")
         return self._guessed
 
     def _describe(self, wanted: TableSchema | None) -> list[Any]:
         with self._connection() as connection:
             sql, values = self._query({}, None if wanted is None else wanted.names)
             return connection.execute(f"DESCRIBE {sql}", values).fetchall()
+
+    def _durations(self) -> set[str]:
+        """Return the columns that are intervals in all workbooks that have them."""
+        texts = {name for sheet in self._sheets.values() for name in sheet.names if name not in sheet.durations}
+        return {name for sheet in self._sheets.values() for name in sheet.durations} - texts
 
     def _check_width(self, names: set[str]) -> None:
         """Raise ``InputError`` for rows that are longer than their header: DuckDB would add columns."""
@@ -555,6 +606,10 @@ class InputFiles:
         fault = self._fault() if names - known else None
         if fault is not None:
             raise fault
+
+
+def _other_width(name: str, count: int, wanted: int) -> InputError:
+    return InputError(f"{name} has {count} columns and no header, and the table has {wanted}")
 
 
 def _sniff(

@@ -12,7 +12,7 @@ from typing import TypeGuard
 from quacklake.errors import InputError, nearest
 from quacklake.storage import Store
 
-FORMATS = ("parquet", "csv", "json", "arrow")
+FORMATS = ("parquet", "csv", "json", "arrow", "excel")
 _SUFFIXES = {
     ".parquet": "parquet",
     ".pq": "parquet",
@@ -25,6 +25,11 @@ _SUFFIXES = {
     ".arrows": "arrow",
     ".feather": "arrow",
     ".ipc": "arrow",
+    ".xlsx": "excel",
+    ".xlsm": "excel",
+    ".xls": "excel",
+    ".xlsb": "excel",
+    ".ods": "excel",
 }
 _COMPRESSIONS = (".gz", ".zst")
 _MAGIC = re.compile(r"[*?[]")
@@ -92,7 +97,7 @@ def _expand(text: str, format: str | None, store: Store | None) -> tuple[list[st
     base = _fixed(text)
     start = base or ("/" if text.startswith("/") else ".")
     every = Path(start).glob(os.path.relpath(text, start))
-    asked = Path(text).name.startswith((".", "_"))
+    asked = Path(text).name.startswith((".", "_", "~$"))
     found = sorted(
         str(each) for each in every if each.is_file() and (asked or not is_hidden(str(each.relative_to(start))))
     )
@@ -136,10 +141,12 @@ def _inside(folder: str, found: list[str], format: str | None) -> list[str]:
 def is_hidden(path: str) -> bool:
     """Return whether part of a path begins with ``.`` or ``_``, such as ``_SUCCESS``, but not ``_year=2024``.
 
-    >>> is_hidden("a/_SUCCESS"), is_hidden("_year=2024/a.parquet"), is_hidden("a/b.csv")
-    (True, False, False)
+    So does ``~$``, with which Excel marks a workbook that is open.
+
+    >>> is_hidden("a/_SUCCESS"), is_hidden("_year=2024/a.parquet"), is_hidden("a/b.csv"), is_hidden("a/~$b.xlsx")
+    (True, False, False, True)
     """
-    return any(part.startswith((".", "_")) and "=" not in part for part in path.split("/"))
+    return any(part.startswith((".", "_", "~$")) and "=" not in part for part in path.split("/"))
 
 
 def _missing(text: str) -> InputError:

@@ -92,7 +92,15 @@ def copy_in(fs: FS, target: Target, options: ImportOptions, *, replace: bool = F
 
 # -- out ---------------------------------------------------------------------------------------------------------------
 
-_SUFFIXES = {".csv": "csv", ".json": "json", ".jsonl": "jsonl", ".arrow": "arrow", ".parquet": "parquet"}
+_SUFFIXES = {
+    ".csv": "csv",
+    ".json": "json",
+    ".jsonl": "jsonl",
+    ".arrow": "arrow",
+    ".parquet": "parquet",
+    ".xlsx": "excel",
+}
+_ENDINGS = {format: suffix for suffix, format in _SUFFIXES.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +158,7 @@ def _outgoing(found: NodePath, path: Path, format: str | None) -> Outgoing:
 def _file_name(found: NodePath, format: str | None) -> str:
     if not found.entry_type.has_rows or Path(found.node.name).suffix.lower() in _SUFFIXES:
         return found.node.name
-    return f"{found.node.name.removesuffix(SERIES_SUFFIX)}.{format or 'parquet'}"
+    return found.node.name.removesuffix(SERIES_SUFFIX) + _ENDINGS[format or "parquet"]
 
 
 def copy_out(fs: FS, out: Outgoing) -> int:

@@ -19,7 +19,15 @@ from quacklake.pond.local_times import REFUSING, LocalRule
 from quacklake.pond.nodes import EntryType
 
 _SCHEME = re.compile(r"(?P<words>[a-z][a-z0-9+]*):(?://)?(?P<path>/?[^/].*|/)", re.DOTALL)
-_FORMATS = {"csv": "csv", "tsv": "csv", "json": "json", "ndjson": "json", "parquet": "parquet", "arrow": "arrow"}
+_FORMATS = {
+    "csv": "csv",
+    "tsv": "csv",
+    "json": "json",
+    "ndjson": "json",
+    "parquet": "parquet",
+    "arrow": "arrow",
+    **dict.fromkeys(("excel", "xlsx", "xls", "xlsb", "ods"), "excel"),
+}
 _KINDS = {"table": EntryType.TABLE, "series": EntryType.SERIES, "data": EntryType.DATA}
 _WORDS = ("host", "file", "excelhtml", *_FORMATS, *_KINDS)
 EXCEL_HTML = "excelhtml"
@@ -59,7 +67,7 @@ def parse_host(text: str) -> HostPath:
 
 @contextmanager
 def rows_of(source: HostPath, csv: CsvOptions | None = None) -> Iterator[InputFiles]:
-    """Lend the rows of a file: CSV, Parquet, JSON, Arrow, or a report in HTML that is called an Excel file."""
+    """Lend the rows of a file: CSV, Parquet, JSON, Arrow, Excel, or a report in HTML that is called an Excel file."""
     head = head_of(source.path)
     format_ = source.format
     if format_ == EXCEL_HTML or (format_ is None and looks_like_report(head)):
@@ -75,7 +83,7 @@ def rows_of(source: HostPath, csv: CsvOptions | None = None) -> Iterator[InputFi
 
 
 def csv_options_of(options: Options) -> CsvOptions:
-    """Return what options say of CSV files, by the names of ``CsvOptions``. Raises ``InputError``."""
+    """Return what options say of CSV files and sheets, by the names of ``CsvOptions``. Raises ``InputError``."""
     return CsvOptions(
         delimiter=options.text("delimiter", "") or None,
         quote=options.text("quote", '"'),
@@ -89,6 +97,7 @@ def csv_options_of(options: Options) -> CsvOptions:
         date_format=options.text("date_format", "") or None,
         timestamp_format=options.text("timestamp_format", "") or None,
         nulls=tuple(options.texts("nulls")),
+        sheet=options.text("sheet", "") or None,
     )
 
 

@@ -12,13 +12,15 @@ from quacklake.operations.reference import TableRef
 from quacklake.transfer.tables import ImportSource
 
 FOLDERS = ("parquet", "csv", "json")
+WORKBOOKS = ("excel",)
+"""Folders that are read, but not written."""
 FORMATS = ("delta", "iceberg")
 DATABASES = ("duckdb", "sqlite")
 SERVERS = {"postgresql": "postgresql", "postgres": "postgresql", "mysql": "mysql", "mariadb": "mysql"}
 """Servers by the schemes of their URLs."""
 _HINT = (
-    'write "parquet:FOLDER", "csv:FOLDER", "json:FOLDER", "duckdb:FILE", "sqlite:FILE", "delta:PLACE", "iceberg:PLACE",'
-    ' "postgresql://…" or "mysql://…"'
+    'write "parquet:FOLDER", "csv:FOLDER", "json:FOLDER", "excel:FOLDER", "duckdb:FILE", "sqlite:FILE", "delta:PLACE",'
+    ' "iceberg:PLACE", "postgresql://…" or "mysql://…"'
 )
 
 
@@ -26,7 +28,7 @@ def kind_of(address: str, what: str) -> tuple[str, str]:
     """Return the kind and the place of an address. Raises ``InputError``."""
     kind, colon, place = str(address).partition(":")
     kind = kind.strip().lower()
-    known = kind in (*FOLDERS, *FORMATS, *DATABASES, *SERVERS)
+    known = kind in (*FOLDERS, *WORKBOOKS, *FORMATS, *DATABASES, *SERVERS)
     if not colon or not known or not (place.strip() or kind == "iceberg"):
         raise InputError(f"{address.partition('@')[0]!r} is not the {what} of rows", hint=_HINT)
     return (SERVERS[kind], f"{SERVERS[kind]}:{place}") if kind in SERVERS else (kind, place.strip())
@@ -53,7 +55,7 @@ def open_source(
     if csv is not None and kind not in ("csv", "json"):
         raise InputError(f"{kind} sources are not text", hint="csv is for CSV files, and for the encoding of JSON")
     try:
-        if kind in FOLDERS:
+        if kind in (*FOLDERS, *WORKBOOKS):
             from quacklake.transfer.folders import FolderSource
 
             return FolderSource(lake, place, kind, named, in_place=in_place, map_types=map_types, csv=csv)

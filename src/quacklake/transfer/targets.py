@@ -18,7 +18,7 @@ from quacklake.lake.transfers import LeftOut
 from quacklake.operations.context import LakeContext
 from quacklake.transfer.new_folders import ExportFolder, described, open_folder
 from quacklake.transfer.places import check_target, local
-from quacklake.transfer.sources import FOLDERS, FORMATS, kind_of
+from quacklake.transfer.sources import FOLDERS, FORMATS, WORKBOOKS, kind_of
 from quacklake.transfer.tables import sql_name
 
 _FILE_BYTES = 512 * 2**20
@@ -99,7 +99,7 @@ def open_target(
 ) -> ExportTarget:
     """Return the target of an address. Raises ``InputError`` for one that is none, or an option that it lacks."""
     kind, place = kind_of(address, "target")
-    if kind in ("sqlite", "mysql"):
+    if kind in ("sqlite", "mysql", *WORKBOOKS):
         raise InputError(f"{kind} is a source of imports, not a target of exports", hint="export to Parquet or DuckDB")
     if kind == "duckdb":
         check_target(context, local(place))

@@ -33,8 +33,8 @@ def _csv(names: str, help: str, metavar: str | None = None, **more: Any) -> Any:
     return option(names, help, metavar, rich_help_panel="CSV files", **more)
 
 
-_PATHS = "Parquet, CSV, JSON or Arrow files, folders, patterns such as 'in/*.csv', or - for standard input."
-File = Annotated[str, argument("FILE", "A Parquet, CSV, JSON or Arrow file, or - for standard input.")]
+_PATHS = "Parquet, CSV, JSON, Arrow or Excel files, folders, patterns such as 'in/*.csv', or - for standard input."
+File = Annotated[str, argument("FILE", "A Parquet, CSV, JSON, Arrow or Excel file, or - for standard input.")]
 Create = Annotated[bool, option("--create", "Create the table, its schema and the lake if they do not exist.")]
 NoIndex = Annotated[bool, option("--no-index", "Leave out the columns that are the index of a frame of pandas.")]
 Evolve = Annotated[bool, option("--evolve", "Add missing columns to the table, and widen types where necessary.")]
@@ -47,6 +47,7 @@ _DATE = "The form of days, such as %d.%m.%Y; by default detected."
 _TIMESTAMP = "The form of times, such as '%d.%m.%Y %H:%M'; by default detected."
 _NULL = "A text that means NULL, such as n/a; may be repeated."
 _SHORT = "Fill the fields that a row lacks at its end with NULL."
+_SHEET = "The sheet of a workbook, by its name or its number from 1 on; by default the only one with rows."
 _ENCODING = "The encoding of CSV and JSON, such as utf-16 or windows-1252; by default UTF-8, or what its mark says."
 CSV: Bundle = {
     "delimiter": (Annotated[str | None, _csv("--delimiter", _DELIMITER, "CHARACTER")], None),
@@ -61,6 +62,7 @@ CSV: Bundle = {
     "date_format": (Annotated[str | None, _csv("--date-format", _DATE, "FORMAT")], None),
     "timestamp_format": (Annotated[str | None, _csv("--timestamp-format", _TIMESTAMP, "FORMAT")], None),
     "nulls": (Annotated[list[str] | None, _csv("--null", _NULL, "TEXT")], None),
+    "sheet": (Annotated[str | None, option("--sheet", _SHEET, "NAME", rich_help_panel="Excel files")], None),
 }
 
 
@@ -173,7 +175,7 @@ def add_files(
 
 
 def csv_options(options: dict[str, Any]) -> tuple[CsvOptions, dict[str, Any]]:
-    """Return the options of CSV files, and the others."""
+    """Return the options of CSV files and workbooks, and the others."""
     from quacklake.operations.input_csv import CsvOptions
 
     given = {"skip" if name == "skip_lines" else name: options[name] for name in CSV}
@@ -237,6 +239,8 @@ def _guess(path: Path) -> str:
         begin = file.read(1000).lstrip()
     if begin.startswith(b"PAR1"):
         return "parquet"
+    if begin.startswith((b"PK\x03\x04", b"\xd0\xcf\x11\xe0")):
+        return "excel"
     return "arrow" if begin.startswith(b"ARROW1") else "json" if begin[:1] in (b"[", b"{") else "csv"
 
 

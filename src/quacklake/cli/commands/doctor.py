@@ -141,6 +141,8 @@ _EXTRAS = {
     "pandas": ("pandas", "pandas frames"),
     "polars": ("polars", "polars frames"),
     "pyspark": ("spark", "Spark"),
+    "python-calamine": ("excel", "reading Excel files"),
+    "XlsxWriter": ("excel", "writing Excel files"),
 }
 _REQUIREMENT = re.compile(r"([A-Za-z0-9_.-]+)(?:\[[^]]*\])?\s*\(?([^;)]*)\)?\s*(?:;(.*))?")
 _EXTRA = re.compile(r"extra\s*==\s*[\"']([\w-]+)[\"']")

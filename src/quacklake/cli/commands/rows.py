@@ -40,6 +40,7 @@ _SUFFIXES = {
     ".ndjson": "jsonl",
     ".arrow": "arrow",
     ".feather": "arrow",
+    ".xlsx": "excel",
 }
 _COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 _COPY = {
@@ -218,7 +219,8 @@ def _format(path: Path) -> str:
     found = _SUFFIXES.get(suffixes[-1] if suffixes else "")
     if found is None:
         raise InputError(
-            f"the name of the file {path} does not say its format", hint="pass --format parquet, csv, json or arrow"
+            f"the name of the file {path} does not say its format",
+            hint="pass --format parquet, csv, json, arrow or excel",
         )
     return found
 
@@ -234,6 +236,11 @@ def write_rows(reader: pa.RecordBatchReader, path: Path, kind: str, compression:
         with pa.ipc.new_file(str(path), reader.schema) as writer:
             for batch in reader:
                 writer.write_batch(batch)
+        return
+    if kind == "excel":
+        from quacklake.operations.excel_writer import write_workbook
+
+        write_workbook(reader, path)
         return
     options = _COPY[kind] + (f", COMPRESSION {compression}" if compression and kind != "parquet" else "")
     with connect(config={"autoinstall_known_extensions": False}) as connection:

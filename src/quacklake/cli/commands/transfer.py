@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from quacklake.lake.transfers import ExportReport, ImportReport, LeftOut
 
 _PLACES = "parquet:FOLDER, csv:FOLDER, json:FOLDER, duckdb:FILE, delta:PLACE, iceberg:PLACE"
-_SOURCE = f"{_PLACES}, sqlite:FILE, postgresql://… or mysql://…"
+_SOURCE = f"{_PLACES}, excel:FOLDER, sqlite:FILE, postgresql://… or mysql://…"
 _TARGET = f"The tables, by default all, and last the target: a file for one table, or {_PLACES} or postgresql://…."
 _ADDRESSES = ("parquet:", "csv:", "json:", "duckdb:", "delta:", "iceberg:", "postgresql:", "postgres:")
 _SHOWN = 20
@@ -87,8 +87,8 @@ def export(
     context: Context,
     names: Annotated[list[str], argument("[TABLE]... TARGET", _TARGET, autocompletion=complete_table)],
     format: Annotated[
-        Literal["parquet", "csv", "json", "jsonl", "arrow"] | None,
-        option("--format", "parquet, csv, json, jsonl or arrow; by default taken from the file name.", "FORMAT"),
+        Literal["parquet", "csv", "json", "jsonl", "arrow", "excel"] | None,
+        option("--format", "parquet, csv, json, jsonl, arrow or excel; by default taken from the file name.", "FORMAT"),
     ] = None,
     where: Where = None,
     columns: Columns = None,

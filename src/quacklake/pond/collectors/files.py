@@ -32,7 +32,7 @@ def find_files(folder: Path, patterns: Sequence[str], *, settle: float, most: in
         path
         for pattern in patterns
         for path in folder.glob(pattern)
-        if not path.name.startswith(".") and _is_complete(path, before)
+        if not path.name.startswith((".", "~$")) and _is_complete(path, before)
     }
     if len(found) > most:
         raise LimitError(f"{what}: {folder} has more than {most} files", hint="move some away, or raise max_files")
