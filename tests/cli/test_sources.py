@@ -4,6 +4,7 @@ import io
 import sys
 from types import SimpleNamespace
 
+import openpyxl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -20,10 +21,18 @@ def _parquet() -> bytes:
     return sink.getvalue()
 
 
+def _workbook() -> bytes:
+    made, sink = openpyxl.Workbook(), io.BytesIO()
+    for row in (tuple(ROWS[0]), *(tuple(row.values()) for row in ROWS)):
+        made.active.append(row)
+    made.save(sink)
+    return sink.getvalue()
+
+
 @pytest.mark.parametrize(
     "content",
-    [b"id,code\n1,x7\n2,010\n", b'{"id": 1, "code": "x7"}\n{"id": 2, "code": "010"}\n', _parquet()],
-    ids=["csv", "json", "parquet"],
+    [b"id,code\n1,x7\n2,010\n", b'{"id": 1, "code": "x7"}\n{"id": 2, "code": "010"}\n', _parquet(), _workbook()],
+    ids=["csv", "json", "parquet", "excel"],
 )
 def test_standard_input_is_read_by_how_it_begins(content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(content)))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import re
 from pathlib import Path
 
+import openpyxl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -419,3 +421,36 @@ def test_no_command_is_named_for_columns_that_fit(new: Run) -> None:
     refused = new("copy", "b.csv", "/v.series").err
     assert "future" in refused or "ahead" in refused
     assert "pond widen" not in refused
+
+
+def test_workbooks_are_copied_in_and_out(run: Run, tmp_path: Path) -> None:
+    made = openpyxl.Workbook()
+    for row in (("time", "level"), (dt.datetime(2024, 1, 1), 1), (dt.datetime(2024, 1, 1, 12), 1.5)):
+        made.active.append(row)
+    made.create_sheet("notes").append(("text",))
+    made.save("a.xlsx")
+    refused = run("copy", "a.xlsx", "/level.series")
+    assert "several sheets" in refused.err
+    zoned = ("--sheet", "Sheet", "--timezone", "UTC")
+    assert run("copy", "a.xlsx", "/level.series", *zoned).out.startswith("copied 2 rows to /level.series")
+    made["Sheet"].append((dt.datetime(2024, 1, 2), 2))
+    made.save("a.xlsx")
+    assert "left out 2 rows" in run("copy", f"excel://{tmp_path}/a.xlsx", "/level.series", *zoned).out
+    assert run("copy", "/level.series", f"host://{tmp_path}/out.xlsx").out.startswith("copied 3 rows of /level.series")
+    rows = list(openpyxl.load_workbook("out.xlsx").active.iter_rows(values_only=True))
+    assert rows[1:] == [tuple(row) for row in list(made["Sheet"].iter_rows(values_only=True))[1:]]
+    Path("out").mkdir()
+    run("copy", "/level.series", f"excel://{tmp_path}/out")
+    assert Path("out/level.xlsx").is_file()
+    assert run("copy", "a.xlsx", "/a.xlsx").code == 0
+    assert run("copy", "/a.xlsx", f"host://{tmp_path}/same").code == 0
+    assert Path("same").read_bytes() == Path("a.xlsx").read_bytes()
+
+
+def test_a_row_without_a_time_is_named_by_its_row_in_the_sheet(run: Run) -> None:
+    made = openpyxl.Workbook()
+    for row in (("time", "level"), (dt.datetime(2024, 1, 1), 1), (), (None, 2)):
+        made.active.append(row)
+    made.save("a.xlsx")
+    refused = run("copy", "a.xlsx", "/level.series", "--timezone", "UTC")
+    assert "row 4 of the sheet 'Sheet'" in refused.err

@@ -25,7 +25,15 @@ import quacklake
 from quacklake import Lake, errors
 
 DATABASES = ["sqlite", "duckdb", *(name for name in ("postgres", "mysql") if f"SMOKE_{name.upper()}_URL" in os.environ)]
-EXTRAS = {"pandas": "pandas", "polars": "polars", "psycopg": "postgres", "pymysql": "mysql", "pyspark": "spark"}
+EXTRAS = {
+    "pandas": "pandas",
+    "polars": "polars",
+    "psycopg": "postgres",
+    "pymysql": "mysql",
+    "pyspark": "spark",
+    "python_calamine": "excel",
+    "xlsxwriter": "excel",
+}
 
 
 def has(module: str) -> bool:
@@ -227,6 +235,17 @@ def test_the_command_line_from_nothing_to_a_lake_and_back(command: Callable[...,
         command(name)
 
 
+@pytest.mark.skipif(not has("python_calamine"), reason="the extra excel is not installed")
+def test_a_table_is_exported_as_a_workbook_and_comes_back(lake: Lake, tmp_path: Path) -> None:
+    from quacklake.operations.excel_writer import write_workbook
+
+    wanted = rows(20).drop(["tags"])
+    assert write_workbook(wanted.to_reader(), tmp_path / "a.xlsx") == 20
+    table = lake.create_table("events", wanted.schema)
+    assert table.append(tmp_path / "a.xlsx") == 20
+    assert table.to_arrow().sort_by("id").equals(wanted)
+
+
 def test_the_demo_without_spark_ends_well(command: Callable[..., str]) -> None:
     assert "steps in" in command("demo", "--events", "0")
 
@@ -240,6 +259,10 @@ def test_help_lists_every_command(command: Callable[..., str]) -> None:
 
 @pytest.mark.skipif(all(has(module) for module in EXTRAS), reason="every extra is installed here")
 def test_a_missing_extra_is_one_sentence_with_the_line_that_installs_it(tmp_path: Path) -> None:
+    from quacklake.operations.excel_writer import write_workbook
+
+    book = tmp_path / "a.xlsx"
+    book.write_bytes(b"PK")
     with quacklake.connect(f"sqlite:///{tmp_path / 'l.db'}", data_path=str(tmp_path / "data")) as lake:
         lake.create_table("t", [{"a": 1}])
         uses: dict[str, Callable[[], object]] = {
@@ -248,6 +271,8 @@ def test_a_missing_extra_is_one_sentence_with_the_line_that_installs_it(tmp_path
             "psycopg": lambda: quacklake.connect("postgresql://localhost/nowhere"),
             "pymysql": lambda: quacklake.connect("mysql://localhost/nowhere"),
             "pyspark": lambda: quacklake.spark(lake),
+            "python_calamine": lambda: lake.create_table("book", book),
+            "xlsxwriter": lambda: write_workbook(lake.table("t").scan().to_reader(), tmp_path / "b.xlsx"),
         }
         for module, use in uses.items():
             if not has(module):

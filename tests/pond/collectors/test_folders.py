@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from pathlib import Path
 
+import openpyxl
 import pytest
 
 from quacklake.errors import ConfigError, InputError, LimitError
@@ -65,6 +67,19 @@ def test_files_may_be_written_in_another_way(shared: Pond, collect: Collect, dro
     assert rows(shared, "/plain.series").column("column1").to_pylist() == ["a|b"]
     with pytest.raises(InputError):
         collect("inbox", {**options, "decimal": "x"})
+
+
+def test_a_sheet_of_workbooks_is_taken(shared: Pond, collect: Collect, drop: Path) -> None:
+    made = openpyxl.Workbook()
+    made.active.append(("notes",))
+    for row in (("timestamp", "level"), (dt.datetime(2024, 1, 1), 1), (dt.datetime(2024, 1, 2), 1.5)):
+        (made["Data"] if "Data" in made.sheetnames else made.create_sheet("Data")).append(row)
+    made.save(drop / "dock.xlsx")
+    (drop / "~$dock.xlsx").write_bytes(b"\x03Ann")  # Excel has the file open
+    options = {"folder": str(drop), "pattern": "*.xlsx", "path": "/x.series", "settle": "0s", "timezone": "UTC"}
+    assert "several sheets" in errors(collect("inbox", options))["dock.xlsx"]
+    assert collect("inbox", options | {"sheet": "Data"}).rows == 2
+    assert rows(shared, "/x.series").column("level").to_pylist() == [1.0, 1.5]
 
 
 @pytest.mark.daily(0.35)
