@@ -63,7 +63,7 @@ class SheetRequest:
 
 @dataclass(frozen=True, slots=True)
 class SheetFacts:
-    """What was read: the sheet, its columns, and the number of rows above the first that holds values.
+    """A sheet that was read, its columns, and the number of rows above the first that holds values.
 
     ``empty`` are the rows that were left out below it, each a first row and a count. ``durations`` are the columns of
     intervals, which are written as texts, and ``mixed`` those of texts and something else, with the first text and its

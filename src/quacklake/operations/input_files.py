@@ -86,7 +86,7 @@ class InputFiles:
     """The files to read instead of others, such as UTF-8 for UTF-16, each with the file that it stands for."""
     _noted: set[str] = field(default_factory=set, init=False, repr=False)
     _sheets: dict[str, SheetFacts] = field(default_factory=dict, init=False, repr=False)
-    """What was read of workbooks, by the files to read instead of them."""
+    """The sheets that were read of workbooks, by the files to read instead of them."""
 
     @property
     def name(self) -> str:
