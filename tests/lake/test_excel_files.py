@@ -190,7 +190,7 @@ def test_both_calendars_of_excel_give_the_same_days(calendar: int) -> None:
     assert read("days.xlsx").to_pylist() == [{"day": DAY, "at": TIME}]
 
 
-def test_a_template_a_macro_file_and_a_file_without_a_known_ending_are_read(lake: quacklake.Lake) -> None:
+def test_a_file_with_macros_and_one_without_the_right_ending_are_read() -> None:
     workbook("a.xlsx", ("id",), (1,))
     Path("b.xlsm").write_bytes(Path("a.xlsx").read_bytes())
     Path("c.xls").write_bytes(Path("a.xlsx").read_bytes())  # with a wrong ending
@@ -426,6 +426,37 @@ def test_files_that_are_missing_a_column_or_have_an_interval_as_text_fit_togethe
     assert sorted(map(str, rows)) == sorted(
         map(str, [{"id": 1, "spent": "01:00:00", "more": None}, {"id": 2, "spent": "long", "more": "x"}])
     )
+
+
+def test_a_column_that_is_empty_in_one_of_several_files_has_the_type_of_the_others(lake: quacklake.Lake) -> None:
+    workbook("a1.xlsx", ("id", "discount", "spent", "note"), (1, None, None, None))
+    workbook("a2.xlsx", ("id", "discount", "spent", "note"), (2, 0.5, dt.timedelta(hours=1), None))
+    for pattern in (["a1.xlsx", "a2.xlsx"], ["a2.xlsx", "a1.xlsx"]):
+        table = open_files(pattern).read().read_all()
+        assert list(types(table).values()) == ["int64", "double", "month_day_nano_interval", "string"]
+    made = lake.create_table("t", table)
+    assert made.append("a1.xlsx") == 1
+    assert made.count("discount IS NULL") == 2
+
+
+def test_sheets_without_a_header_may_have_empty_columns_and_durations(lake: quacklake.Lake) -> None:
+    table = lake.create_table("t", {"id": "BIGINT", "day": "DATE", "spent": "INTERVAL"})
+    workbook("a.xlsx", (1, DAY, dt.timedelta(hours=30)), (2, None, None))
+    table.append(open_files("a.xlsx", csv=CsvOptions(header=False)))
+    workbook("b.xlsx", (3, "x"), (4, "x"))
+    with pytest.raises(InputError, match=r"b\.xlsx has 2 columns"):
+        table.append(open_files("b.xlsx", csv=CsvOptions(header=False)))
+    assert table.count("spent = INTERVAL '30 hours'") == 1 and table.count() == 2
+
+
+def test_a_file_that_was_refused_can_be_corrected_and_read(lake: quacklake.Lake) -> None:
+    workbook("a.xlsx", ("id", "id"), (1, 2))
+    files = open_files("a.xlsx")
+    for _ in range(2):
+        with pytest.raises(InputError, match="twice"):
+            files.read()
+    workbook("a.xlsx", ("id", "more"), (1, 2))
+    assert files.read().read_all().to_pylist() == [{"id": 1, "more": 2}]
 
 
 def test_the_place_of_a_row_is_that_in_the_sheet() -> None:

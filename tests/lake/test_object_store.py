@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import openpyxl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -119,6 +121,18 @@ def test_a_rolled_back_transaction_leaves_no_object(lake: quacklake.Lake) -> Non
         raise ZeroDivisionError
     assert lake.table("t").count() == 0
     assert list(lake._context.store.list()) == []
+
+
+def test_workbooks_in_s3_are_appended_by_their_paths(lake: quacklake.Lake, s3_bucket: str) -> None:
+    filesystem, folder = lake._context.store.filesystem, s3_bucket.partition("://")[2]
+    book = openpyxl.Workbook()
+    for row in (("id", "name"), (1, "a")):
+        book.active.append(row)
+    sink = io.BytesIO()
+    book.save(sink)
+    with filesystem.open_output_stream(f"{folder}/in/year=2024/a.xlsx") as file:
+        file.write(sink.getvalue())
+    assert lake.create_table("t", f"{s3_bucket}/in").to_pylist() == [{"id": 1, "name": "a", "year": 2024}]
 
 
 def test_a_wrong_key_is_an_error_without_the_key(

@@ -29,7 +29,7 @@ _EXACT = 1 << 53
 _SHOWN = 60
 NO_MEMORY = 3
 """The exit code of a process that had too little memory, unless it was killed."""
-_DURATION = "INTERVAL"
+_DURATION, _NOTHING = "INTERVAL", "NULL"
 _TYPES: dict[str, pa.DataType] = {
     "BIGINT": pa.int64(),
     "DOUBLE": pa.float64(),
@@ -39,6 +39,7 @@ _TYPES: dict[str, pa.DataType] = {
     "TIMESTAMP": pa.timestamp("us"),
     "TIME": pa.time64("us"),
     _DURATION: pa.string(),  # Parquet has none that Arrow writes
+    _NOTHING: pa.null(),
 }
 
 
@@ -65,15 +66,16 @@ class SheetRequest:
 class SheetFacts:
     """A sheet that was read, its columns, and the number of rows above the first that holds values.
 
-    ``empty`` are the rows that were left out below it, each a first row and a count. ``durations`` are the columns of
-    intervals, which are written as texts, and ``mixed`` those of texts and something else, with the first text and its
-    row.
+    ``empty`` are the rows that were left out below it, each a first row and a count. ``blanks`` are columns without
+    values, ``durations`` those of intervals, which are written as texts, and ``mixed`` those of texts and something
+    else, with the first text and its row.
     """
 
     sheet: str
     above: int
     names: list[str]
     empty: list[tuple[int, int]] = field(default_factory=list)
+    blanks: list[str] = field(default_factory=list)
     durations: list[str] = field(default_factory=list)
     mixed: dict[str, tuple[str, int]] = field(default_factory=dict)
 
@@ -197,7 +199,7 @@ class _Column:
     def type(self) -> str:
         """The type that holds all of the values as they are, else text."""
         if not self.kinds:
-            return "VARCHAR"
+            return _NOTHING
         if self.kinds <= {int, float}:
             return "BIGINT" if self.whole else "DOUBLE"
         if self.kinds <= {dt.date, dt.datetime}:  # a time at midnight is read as a day
@@ -261,6 +263,7 @@ class _Sheet:
             self._sheet.name,
             above,
             [column.name for column in columns],
+            blanks=[column.name for column in columns if column.type == _NOTHING],
             durations=[column.name for column in columns if column.type == _DURATION],
             mixed={column.name: column.text for column in columns if column.text and len(column.kinds) > 1},
         )

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO, cast
+from typing import Any, BinaryIO, Literal, TextIO, cast
 
 import duckdb
 import pyarrow as pa
@@ -87,6 +87,8 @@ class InputFiles:
     _noted: set[str] = field(default_factory=set, init=False, repr=False)
     _sheets: dict[str, SheetFacts] = field(default_factory=dict, init=False, repr=False)
     """The sheets that were read of workbooks, by the files to read instead of them."""
+    _renamed: dict[str, str] = field(default_factory=dict, init=False, repr=False)
+    """The columns of a table by those of sheets without a header."""
 
     @property
     def name(self) -> str:
@@ -470,6 +472,7 @@ class InputFiles:
         count = len(self._sheets[path].names)
         if count != len(wanted):
             raise _other_width(self._name_of(path), count, len(wanted))
+        self._renamed = dict(zip(self._sheets[path].names, wanted, strict=True))
         return f" AS rows({', '.join(map(quote, wanted))})"
 
     def _groups(self, names: Iterable[str] | None) -> Iterator[tuple[list[str], set[str] | None, dict[str, Any]]]:
@@ -529,7 +532,11 @@ class InputFiles:
     def _types(self, wanted: TableSchema | None) -> dict[str, str]:
         """Return the type of each column: the table's type, so that 007 stays text, or a guess if it has none."""
         columns = () if wanted is None else wanted.columns
-        known = {fold(column.name): column.duckdb_type() for column in columns if not column.travels_as_text}
+        known = {
+            fold(column.name): column.duckdb_type()
+            for column in columns
+            if not column.travels_as_text or (self.found.format == "excel" and column.type == "interval")
+        }
         return {name: known.get(fold(name), guess) for name, guess in self._guess(wanted).items()}
 
     def _exact(self, wanted: TableSchema | None, types: dict[str, str]) -> dict[str, tuple[str, str]]:
@@ -569,7 +576,10 @@ class InputFiles:
         with self._connection() as connection:
             for name, type_ in types.items():
                 guess = self._guessed.get(name, "")
-                value = exact_cell(name, type_, guess, wider(connection.type(type_)))
+                if name in self._in_all_sheets("blanks"):
+                    value: str | None = f"CAST(NULL AS {type_})"
+                else:
+                    value = exact_cell(name, type_, guess, wider(connection.type(type_)))
                 if value is not None and name not in self.found.folders:
                     found[name] = guess, value
         return found
@@ -585,7 +595,8 @@ class InputFiles:
         if self.csv.fill_short_rows and self.found.format == "csv":
             self._check_width({fold(str(name)) for name, *_ in described})
         self._guessed = {str(name): str(type_) for name, type_, *_ in described}
-        self._guessed |= dict.fromkeys(self._durations(), "INTERVAL")
+        self._guessed |= dict.fromkeys(self._in_all_sheets("blanks"), "VARCHAR")
+        self._guessed |= dict.fromkeys(self._in_all_sheets("durations"), "INTERVAL")
         return self._guessed
 
     def _describe(self, wanted: TableSchema | None) -> list[Any]:
@@ -593,10 +604,14 @@ class InputFiles:
             sql, values = self._query({}, None if wanted is None else wanted.names)
             return connection.execute(f"DESCRIBE {sql}", values).fetchall()
 
-    def _durations(self) -> set[str]:
-        """Return the columns that are intervals in all workbooks that have them."""
-        texts = {name for sheet in self._sheets.values() for name in sheet.names if name not in sheet.durations}
-        return {name for sheet in self._sheets.values() for name in sheet.durations} - texts
+    def _in_all_sheets(self, kind: Literal["blanks", "durations"]) -> set[str]:
+        """Return the columns that are blank or intervals in all sheets that have a value in them."""
+        sheets = self._sheets.values()
+        wanted = {name for sheet in sheets for name in getattr(sheet, kind)}
+        others = {
+            name for sheet in sheets for name in sheet.names if name not in (*getattr(sheet, kind), *sheet.blanks)
+        }
+        return {self._renamed.get(name, name) for name in wanted - others}
 
     def _check_width(self, names: set[str]) -> None:
         """Raise ``InputError`` for rows that are longer than their header: DuckDB would add columns."""
