@@ -650,11 +650,14 @@ def write_xlsxwriter(path: str, rows: Sequence[Sequence[Cell]], random: Random) 
     made.close()
 
 
-def digits(value: Cell) -> Cell:
-    """Return what the library writes of a value: 16 digits, and no texts that look like its own XML."""
-    if isinstance(value, float):
-        return float(f"{value:.16G}")
-    return "r" if value == "<r>x</r>" else value
+def sixteen_digits(value: Cell) -> Cell:
+    """Return what openpyxl and XlsxWriter write of a number."""
+    return float(f"{value:.16g}") if isinstance(value, float) else value
+
+
+def plain(value: Cell) -> Cell:
+    """Return what XlsxWriter writes, which takes some texts for XML of its own."""
+    return "r" if value == "<r>x</r>" else sixteen_digits(value)
 
 
 def write_ods(path: str, rows: Sequence[Sequence[Cell]], _: Random) -> None:
@@ -668,8 +671,8 @@ def paragraph(value: Cell) -> Cell:
 
 Write = Callable[[str, Sequence[Sequence[Cell]], Random], None]
 WRITERS: Sequence[tuple[str, Write, Callable[[Cell], Cell], Sequence[str]]] = (
-    ("a.xlsx", write_openpyxl, lambda value: value, KINDS),
-    ("b.xlsx", write_xlsxwriter, digits, KINDS),
+    ("a.xlsx", write_openpyxl, sixteen_digits, KINDS),
+    ("b.xlsx", write_xlsxwriter, plain, KINDS),
     ("c.ods", write_ods, paragraph, KINDS[:-1]),
 )
 
