@@ -6,6 +6,7 @@ import datetime as dt
 import gzip
 import http.client
 import json
+import logging
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from quacklake.errors import ConfigError, ConnectorError
+from quacklake import telemetry
+from quacklake.errors import CatalogUnavailableError, ConfigError, ConnectorError
 from quacklake.pond import Pond
 from quacklake.pond.collectors.base import Report, Run
 from quacklake.pond.collectors.listener import HttpListener, ListenerOptions
@@ -151,6 +153,33 @@ def test_bad_requests_change_nothing(
     assert (code, words in answer["message"]) == (status, True), answer
     assert TOKEN not in str(answer)
     assert shared.lake.current_snapshot() == before
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(CatalogUnavailableError("away"), "catalog.unavailable"), (ZeroDivisionError(), "internal")]
+)
+def test_a_commit_that_fails_is_in_the_log_and_the_sender_tries_again(
+    listener: Client, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception, code: str
+) -> None:
+    """P53: what the sender is told, the operator reads too."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    logger = logging.getLogger("quacklake")
+    before = (list(logger.handlers), logger.level, logger.propagate)
+    telemetry.configure_logging("warning", "json")
+    try:
+        with monkeypatch.context() as broken:
+            broken.setattr("quacklake.pond.collectors.group_commit.commit", fail)
+            status, _ = listener.post("/api/v2/write", f"lost temp=1 {NOON}000000000".encode())
+    finally:
+        logger.handlers, logger.level, logger.propagate = before
+    assert status == 503
+    (line,) = map(json.loads, capsys.readouterr().err.splitlines())
+    assert (line["logger"], line["code"]) == ("quacklake.pond", code)
+    assert line["message"].startswith("rows could not be committed")
+    assert listener.post("/api/v2/write", f"lost temp=1 {NOON}000000000".encode())[0] == 204
 
 
 def test_metrics_of_opentelemetry_become_rows_by_service(listener: Client, shared: Pond) -> None:
