@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pytest
 
@@ -61,6 +62,20 @@ def test_parameters_are_numbered_or_named(session: quacklake.Session) -> None:
     assert session.sql("SELECT id FROM lake.t AT (VERSION => ?) WHERE id = ?", [2, 1]).fetchall() == [(1,)]
     session.sql("UPDATE lake.t SET name = ? WHERE id = ?", ["'; DROP TABLE t", 1])
     assert session.sql("SELECT name FROM lake.t WHERE id = 1").fetchone() == ("'; DROP TABLE t",)
+
+
+def test_names_of_parameters_may_need_quotes_as_in_duckdb(session: quacklake.Session) -> None:
+    values = {"a b": 1, "X, y": "x", 'q"q': "q", "é": 2.5}
+    query = """SELECT $"A B" AS n, $"x, y" || $"q""q" || '$"no"' AS t, $é + $"é" AS f"""
+    assert session.sql(query, values).fetchall() == duckdb.execute(query, values).fetchall()
+    assert session.sql('SELECT $"1" + $ "2"', [1, 2]).fetchall() == [(3,)]
+    session.sql('INSERT INTO lake.t (id, name) VALUES ($"the id", $name)', {"the id": 7, "name": "seven"})
+    session.sql('UPDATE lake.t SET name = $"new one" WHERE id = $"the id"', {"the id": 7, "new one": "7"})
+    session.sql('PREPARE found AS SELECT name FROM lake.t WHERE id = $"the id"')
+    assert session.sql('EXECUTE found("the id" := 7)').fetchall() == [("7",)]
+    for wrong, told in (({}, "were not provided.*: a b$"), ({"a b": 1, "c d": 2}, "excess parameters: c d$")):
+        with pytest.raises(SqlError, match=told):
+            session.sql('SELECT $"a b"', wrong)
 
 
 def test_several_statements_give_the_last_result(session: quacklake.Session) -> None:

@@ -59,7 +59,8 @@ def parameter_types(session: Session, cursor: Cursor) -> dict[str, str]:
     known = {name: _common(session, types) for name, types in found.items() if types}
     for plan in plans:
         plan.guess(known)
-    return {name: known.get(name, OPEN) for name in names}
+    parameters = [word for word in cursor.words if word.kind == "parameter"]
+    return {word.parameter: known.get(fold(word.text[1:]), OPEN) for word in parameters}
 
 
 def _common(session: Session, types: Collection[str]) -> str:

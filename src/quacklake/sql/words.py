@@ -37,13 +37,16 @@ def _lexer(ascii: bool) -> re.Pattern[str]:
       | (?P<open>['"`]|\${tag}\$)
       | (?P<number>(?:\d+(?:_\d+)*(?:\.(?:\d+(?:_\d+)*)?)?|\.\d+(?:_\d+)*)(?:[eE][+-]?\d+)?)
       | (?P<word>[{letter}][{letter}\d$]*)
-      | (?P<parameter>\?\d*|\$(?:\d+|[{letter}][{letter}\d$]*))
+      | (?P<parameter>\?\d*|\$(?:\d+|[{letter}][{letter}\d$]*|[{space}]*"(?:[^"]|"")+"))
       | (?P<symbol>=>|:=|::|->>|->|<=|>=|<>|!=|\|\||.)
         """,
         re.VERBOSE | re.DOTALL | re.ASCII,
     )
 
 
+_ENCODED = "_ql_parameter_"
+"""The begin of names of parameters that stand for others, which DuckDB's renderer writes without their quotes."""
+_PLAIN = re.compile(rf"(?!{_ENCODED})[a-z_][a-z_0-9]*|\d+", re.IGNORECASE | re.ASCII)
 _COMMENT = re.compile(r"/\*|\*/")
 _OPEN, _CLOSED = frozenset("([{"), frozenset(")]}")
 _DOLLAR = re.compile(r"\$([^$]*)\$(.*)\$\1\$", re.DOTALL)
@@ -75,6 +78,14 @@ class Word:
                 return dollar[2]
             return self.text[self.text.index("'") + 1 : -1].replace("''", "'")
         return self.text
+
+    @property
+    def parameter(self) -> str:
+        """The name of a parameter in small letters, or its number; empty for ``?``."""
+        name = self.text[1:].lstrip()
+        if name.startswith('"'):
+            return fold(name[1:-1].replace('""', '"'))
+        return fold(name) if not name.startswith(_ENCODED) else _decoded(name)
 
 
 def words_of(text: str, lexer: re.Pattern[str] | None = None) -> list[Word]:
@@ -343,12 +354,15 @@ class Cursor:
 
 
 def numbered(text: str) -> str:
-    """Return the text with ``$n`` in place of every ``?``. Raises ``SqlError`` for a mix of names and numbers.
+    """Return the text with ``$n`` in place of every ``?``, and plain names in place of those that need quotes.
 
-    The text of a PREPARE stays unchanged: it is numbered when it is executed.
+    The text of a PREPARE stays unchanged: it is numbered when it is executed. Raises ``SqlError`` for a mix of names
+    and numbers.
 
     >>> numbered("UPDATE t SET a = ?, b = ? WHERE id = ?")
     'UPDATE t SET a = $1, b = $2 WHERE id = $3'
+    >>> numbered('SELECT $"a b", $"c"')
+    'SELECT $_ql_parameter_612062, $c'
     """
     if "?" not in text and "$" not in text:
         return text
@@ -361,9 +375,11 @@ def numbered(text: str) -> str:
     for word in words:
         if word.kind != "parameter":
             continue
-        name = word.text[1:]
+        name = word.parameter
         if name and not name.isdigit():
             named = True
+            parts += [text[done : word.start], f"${_encoded(name)}"]
+            done = word.end
             continue
         number = int(name) if name else highest + 1
         highest = max(highest, number)
@@ -374,11 +390,26 @@ def numbered(text: str) -> str:
     return "".join([*parts, text[done:]])
 
 
+def _decoded(name: str) -> str:
+    try:
+        return bytes.fromhex(name[len(_ENCODED) :]).decode(errors="surrogatepass")
+    except ValueError:  # a name of the user's own
+        return fold(name)
+
+
+def _encoded(name: str) -> str:
+    """Return the name that a parameter has in the text that DuckDB reads."""
+    return name if _PLAIN.fullmatch(name) else f"{_ENCODED}{name.encode(errors='surrogatepass').hex()}"
+
+
 def supplied(cursor: Cursor, params: Any) -> dict[str, Any] | None:
-    """Return the values of parameters by name or number; None if there are none. Raises ``SqlError``."""
+    """Return the values of parameters by their names or numbers in a text from ``numbered``; None if there are none.
+
+    Raises ``SqlError`` for others than the text has.
+    """
     if cursor.words and cursor.words[0].upper == "PREPARE":
         return None
-    names = {fold(word.text[1:]) for word in cursor.words if word.kind == "parameter"}
+    names = {word.parameter for word in cursor.words if word.kind == "parameter"}
     if isinstance(params, Mapping):
         given = {fold(str(name)): value for name, value in params.items()}
     else:
@@ -394,7 +425,7 @@ def supplied(cursor: Cursor, params: Any) -> dict[str, Any] | None:
             "Invalid Input Error: Parameter argument/count mismatch, identifiers of the excess parameters: " + beside,
             aborts=True,
         )
-    return given or None
+    return {_encoded(name): value for name, value in given.items()} or None
 
 
 def _listed(names: set[str]) -> str:

@@ -48,7 +48,7 @@ def parameters_of(sql: str) -> list[str]:
     """
     if "?" not in sql and "$" not in sql:
         return []
-    names = [fold(word.text[1:]) for word in words_of(numbered(sql)) if word.kind == "parameter"]
+    names = [word.parameter for word in words_of(numbered(sql)) if word.kind == "parameter"]
     return sorted(dict.fromkeys(names), key=lambda name: int(name) if name.isdigit() else 0)
 
 
@@ -72,7 +72,7 @@ def fill_with_nulls(sql: str, types: Mapping[str, str]) -> str:
     parts, done = [], 0
     for word in words_of(text):
         if word.kind == "parameter":
-            type_ = types.get(fold(word.text[1:]), "")
+            type_ = types.get(word.parameter, "")
             known = type_ in _SIMPLE or _DECIMAL.fullmatch(type_) is not None
             parts += [text[done : word.start], f"CAST(NULL AS {type_})" if known else "NULL"]
             done = word.end

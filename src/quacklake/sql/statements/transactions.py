@@ -94,13 +94,18 @@ def execute(session: Session, cursor: Cursor, params: Any) -> Result:
         key = inner.until(":=", "=>")
         binder = Binder(session, params)
         if inner.accept(":=") or inner.accept("=>"):
-            named[key] = binder.evaluate_text(inner.rest())
+            named[_unquoted(key)] = binder.evaluate_text(inner.rest())
         else:
             positional.append(binder.evaluate_text(item))
     cursor.end()
     if positional and named:
         raise SqlError("parameters are given by place or by name, not both")
     return session.statement(text, named or positional or None)
+
+
+def _unquoted(name: str) -> str:
+    word = Cursor(name).peek()
+    return name if word is None else word.value
 
 
 def deallocate(session: Session, cursor: Cursor, _: Any) -> Result:
