@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
+import math
 import threading
 from collections.abc import Iterator
 from decimal import Decimal
@@ -17,6 +18,7 @@ import pytest
 import quacklake
 from quacklake import dbapi, errors
 from quacklake.dbapi.failures import CLASSES
+from quacklake.sql.bulk_inserts import BulkInsert
 from tests import seeds
 
 
@@ -187,6 +189,101 @@ def test_random_rows_arrive_the_same_in_bulk_and_one_by_one(lake: quacklake.Lake
                     told.append(type(error).__name__)
                 connection.rollback()
             assert told[0] == told[1], rows
+
+
+_EAST = dt.timezone(dt.timedelta(hours=5))
+SEVERAL: dict[str, list[Any]] = {
+    "decimals": [Decimal("1.50"), Decimal("2"), Decimal("-1E+3")],
+    "decimals in lists": [[Decimal("1.5")], [Decimal("2")]],
+    "NaN": [math.nan, 1.5, -0.0],
+    "NaN in lists": [[math.nan, 1.5], [2.5]],
+    "NaN alone in structs": [{"a": math.nan}],
+    "long numbers": [2**127, -1],
+    "zoned times": [dt.time(1, tzinfo=_EAST), dt.time(2, tzinfo=dt.UTC)],
+    "spans": [dt.timedelta(days=3, microseconds=7), dt.timedelta(seconds=-1)],
+    "other keys": [{"a": 1}, {"b": 2}],
+    "keys in another order": [{"a": 1, "b": 2}, {"b": 3, "a": 4}],
+    "no keys": [{}, {}],
+    "maps": [{"key": ["a", "b"], "value": [1, 2]}, {"key": ["c"], "value": [3]}],
+    "lists and values": [[1], 1],
+    "texts": ["a", "", "é'\""],
+    "bytes": [b"", b"\0x"],
+    "days": [dt.date.max, dt.date.min],
+    "instants": [dt.datetime(2024, 1, 1, tzinfo=_EAST), dt.datetime(2024, 1, 1)],
+}
+"""Values that a list or an array can change, if one is made of all of them."""
+_KINDS = ("VARCHAR", "DOUBLE", "DECIMAL(10, 2)", "HUGEINT", "TIMETZ", "INTERVAL", "DOUBLE[]", "MAP(VARCHAR, INTEGER)")
+
+
+@pytest.mark.parametrize("by", ["table", "lists"])
+@pytest.mark.parametrize("name", SEVERAL)
+def test_values_arrive_the_same_in_bulk_and_one_by_one(
+    lake: quacklake.Lake, monkeypatch: pytest.MonkeyPatch, name: str, by: str
+) -> None:
+    if by == "lists":  # as over Flight and HTTP
+        monkeypatch.setattr(BulkInsert, "table", lambda *_: None)
+    given = [*SEVERAL[name], None]
+    with dbapi.connect(lake) as connection:
+        for type_ in seeds.some(_KINDS, 2, "types of bulk inserts", name, always=("VARCHAR",)):
+            outcomes = []
+            for many in (True, False):
+                connection.execute(f"CREATE TABLE several (id INTEGER, v {type_})")
+                rows = list(enumerate(given))
+                try:
+                    if many:
+                        connection.cursor().executemany("INSERT INTO several VALUES (?, ?)", rows)
+                    else:
+                        for row in rows:
+                            connection.execute("INSERT INTO several VALUES (?, ?)", row)
+                    found = connection.execute("SELECT v, v::VARCHAR FROM several ORDER BY id").fetchall()
+                    outcomes.append(repr(found))
+                except dbapi.DatabaseError:
+                    outcomes.append("refused")
+                connection.rollback()
+            assert outcomes[0] == outcomes[1], (type_, given)
+
+
+def test_a_decimal_with_an_exponent_and_nested_nan_keep_their_values(lake: quacklake.Lake) -> None:
+    large, rough = Decimal("2000").normalize(), [math.nan, 2**53 + 1, None]
+    lake.sql("CREATE TABLE exact (price DECIMAL(10, 2), levels DOUBLE[], facts STRUCT(a DOUBLE))")
+    lake.sql("INSERT INTO exact VALUES (?, ?, ?)", [large, rough, {"a": math.nan}])
+    kept = "[(Decimal('2000.00'), [nan, 9007199254740992.0, None], {'a': nan})]"
+    assert repr(lake.sql("FROM exact").fetchall()) == kept
+    lake.table("exact").update({"price": Decimal("3E+3")})
+    assert lake.sql("SELECT price FROM exact WHERE price = ?", [Decimal("3E+3")]).fetchall() == [(Decimal("3000.00"),)]
+
+
+def test_a_principal_inserts_many_rows_as_one_by_one(lake: quacklake.Lake) -> None:
+    lake.sql("CREATE TABLE orders (id BIGINT NOT NULL, region VARCHAR DEFAULT 'EU', email VARCHAR)")
+    for name, privileges in {"ann": "SELECT", "bob": "SELECT, INSERT"}.items():
+        lake.sql(f"CREATE USER {name}")
+        lake.sql(f"GRANT {privileges} ON orders TO {name}")
+    lake.sql("CREATE POLICY eu ON orders USING (region = 'EU')")
+    lake.sql("CREATE MASK ON orders(email) USING ('masked')")
+    three, one = "INSERT INTO orders VALUES (?, ?, ?)", "INSERT INTO orders (id) VALUES (?)"
+    for name in ("ann", "bob"):
+        with dbapi.connect(lake.as_principal(name)) as connection:
+            for sql, rows, visible in (
+                (three, [(1, "EU", "a"), (2, "US", "b")], 1),
+                (three, [(1, "EU", "a"), (None, "EU", "b")], 0),
+                (one, [(3,), (4,)], 2),
+                (one, [("5",), ("x",)], 0),
+            ):
+                outcomes = []
+                for many in (True, False):
+                    try:
+                        if many:
+                            connection.cursor().executemany(sql, rows)
+                        else:
+                            for row in rows:
+                                connection.execute(sql, row)
+                        outcomes.append(sorted(connection.execute("FROM orders").fetchall()))
+                    except dbapi.DatabaseError:
+                        outcomes.append([])
+                    connection.rollback()
+                assert outcomes[0] == outcomes[1], (name, sql, rows)
+                assert len(outcomes[0]) == (visible if name == "bob" else 0)
+    assert lake.table("orders").count() == 0
 
 
 def test_errors_carry_code_and_hint(connection: dbapi.Connection) -> None:

@@ -152,6 +152,21 @@ def test_many_rows_are_inserted_by_one_statement(service: Served, connection: db
 
 
 @pytest.mark.usefixtures("empty")
+def test_rows_keep_nan_zones_and_quoted_names_on_the_way(service: Served, connection: dbapi.Connection) -> None:
+    service.lake.create_table("rough", {"i": "INTEGER", "v": "DOUBLE", "t": "TIMETZ", "n": "VARCHAR"})
+    east = dt.time(1, tzinfo=dt.timezone(dt.timedelta(hours=5)))
+    rows = [(1, math.nan, east, Decimal("1.5")), (2, 1.5, None, Decimal("2")), (3, None, None, None)]
+    before = service.lake.current_snapshot()
+    connection.cursor().executemany("INSERT INTO rough VALUES (?, ?, ?, ?)", rows)
+    assert service.lake.current_snapshot() == before + 1
+    found = service.lake.sql("SELECT v, t, n FROM rough ORDER BY i").fetchall()
+    assert repr(found) == repr([(math.nan, east, "1.5"), (1.5, None, "2"), (None, None, None)])
+    query = 'SELECT v FROM rough WHERE i = $"the id"'
+    assert connection.execute(query, {"the id": 2}).fetchall() == [(1.5,)]
+    service.lake.drop_table("rough")
+
+
+@pytest.mark.usefixtures("empty")
 def test_each_statement_is_committed_and_a_rollback_of_one_says_so(
     service: Served, connection: dbapi.Connection
 ) -> None:

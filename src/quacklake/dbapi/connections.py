@@ -11,13 +11,13 @@ from quacklake.dbapi import failures
 from quacklake.dbapi.cursors import Cursor, Parameters
 from quacklake.dbapi.failures import InterfaceError, translated
 from quacklake.format.evolution import PRIMARY_KEY, key_columns
+from quacklake.format.names import uuid7
 from quacklake.lake.lake import Lake
 from quacklake.sql.bulk_inserts import BulkInsert
 from quacklake.sql.result import Result
 from quacklake.sql.sessions import session_of
 from quacklake.sql.statements.transactions import commit_or_raise
 
-_ROWS = "quacklake_dbapi_rows"
 _BOUNDARIES = frozenset({"BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT"})
 
 
@@ -139,6 +139,7 @@ class LakeConnection(Connection):
         super().__init__(lake, owned=owned)
         self._session = session_of(lake.handle)
         self._autocommit = autocommit
+        self._rows = f"rows_{uuid7().hex}"  # which no table is called
 
     @property
     def autocommit(self) -> bool:
@@ -188,14 +189,17 @@ class LakeConnection(Connection):
             return self._session.sql(sql, parameters)  # type: ignore[arg-type]
 
     def insert(self, bulk: BulkInsert, rows: list[Any]) -> Result | None:
-        table = bulk.table(rows)
-        if table is None:
+        columns = bulk.columns(rows)
+        if columns is None:
             return None
-        self._session.register(_ROWS, table)
+        table = None if self._session.guard.safe else bulk.table(columns)  # a safe session reads tables of lakes alone
+        if table is None:
+            return self.run(bulk.from_lists(), columns)
+        self._session.register(self._rows, table)
         try:
-            return self.run(bulk.from_table(_ROWS), None)
+            return self.run(bulk.from_table(self._rows), None)
         finally:
-            self._session.unregister(_ROWS)
+            self._session.unregister(self._rows)
 
     @contextmanager
     def several(self) -> Iterator[None]:

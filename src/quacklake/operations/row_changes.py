@@ -20,6 +20,7 @@ from quacklake.duckdb_versions import arrow_table, first_row
 from quacklake.engines.duckdb.engine import places_to_target
 from quacklake.engines.duckdb.expressions import plain_expression
 from quacklake.engines.duckdb.sql import ROW_COLUMNS
+from quacklake.engines.duckdb.values import exact_value
 from quacklake.errors import ConstraintError, InputError, SqlError
 from quacklake.format import names
 from quacklake.format.bounds import ANYTHING, Predicate
@@ -151,7 +152,7 @@ def literal(value: Any) -> str:
         case Mapping() if value and all(isinstance(key, str) for key in value):
             return f"{{{', '.join(f'{names.literal(key)}: {literal(item)}' for key, item in value.items())}}}"
     try:
-        return str(duckdb.ConstantExpression(value))
+        return str(duckdb.ConstantExpression(exact_value(value)))
     except duckdb.Error as error:
         raise InputError(f"a value of type {type(value).__name__} cannot be written: {error}") from error
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -31,32 +33,75 @@ class BulkInsert:
     def columns(self, rows: list[Any]) -> list[list[Any]] | None:
         """Return the values of each column; None where one has no common type, or a row not the right length.
 
-        A 5 would become 5.0 beside a 1.5, which is another text.
+        In a list of values, 5 would become 5.0 beside 1.5, and a dictionary would get the keys of the others: other
+        texts than those of the values by themselves. Decimals of several scales are texts already.
         """
         if not all(isinstance(row, list | tuple) and len(row) == self._width for row in rows):
             return None
-        given = [list(column) for column in zip(*rows, strict=True)]
-        return None if any(len(set(_kinds(column))) > 1 for column in given) else given
+        given = [_with_texts(list(column)) for column in zip(*rows, strict=True)]
+        return given if all(map(_is_uniform, given)) else None
 
-    def table(self, rows: list[Any]) -> pa.Table | None:
-        """Return rows as a table, or None as ``columns`` does."""
-        given = self.columns(rows)
-        if given is None:
+    def table(self, columns: list[list[Any]]) -> pa.Table | None:
+        """Return values as a table; None where Arrow would change one or has no type for it."""
+        if any(kind in _NOT_IN_ARROW for column in columns for _, kind in set(_kinds(column))):
             return None
         try:
-            columns = [pa.array(column) for column in given]
+            arrays = [pa.array(column) for column in columns]
         except (pa.ArrowException, OverflowError, ValueError, TypeError):
             return None
-        return pa.table(columns, names=[f"c{number}" for number in range(self._width)])
+        return pa.table(arrays, names=[f"c{number}" for number in range(self._width)])
 
 
-def _kinds(value: Any) -> Iterator[tuple[type, bool]]:
-    """Yield the types of the values in a value, without that of NULL, and whether they are local times."""
-    if isinstance(value, list | tuple | dict):
-        for each in value.values() if isinstance(value, dict) else value:
-            yield from _kinds(each)
-    elif value is not None:
-        yield type(value), getattr(value, "tzinfo", None) is None
+_Kind = tuple[type, object]
+"""A type, and what else values in one list have in common."""
+_NOT_IN_ARROW: frozenset[_Kind] = frozenset(
+    {(dt.timedelta, None), (dt.time, True), (dict, ()), (dict, ("key", "value"))}
+)
+"""Kinds of values that are others in Arrow: intervals with days, times with a zone, structs without fields, maps."""
+_LARGEST = 2**127
+
+
+def _with_texts(column: list[Any]) -> list[Any]:
+    """Return decimals of several scales as texts: in one list, 2 would become 2.0 beside 1.5."""
+    decimals = [value for value in column if isinstance(value, Decimal) and value.is_finite()]
+    if len({value.as_tuple().exponent for value in decimals}) < 2:
+        return column
+    return [f"{value:f}" if isinstance(value, Decimal) and value.is_finite() else value for value in column]
+
+
+def _is_uniform(column: list[Any]) -> bool:
+    found: dict[object, _Kind] = {}
+    return all(found.setdefault(place, kind) == kind for place, kind in _kinds(column))
+
+
+def _kinds(column: list[Any]) -> Iterator[tuple[object, _Kind]]:
+    """Yield the kinds of the values in a column, and the place of each within the type of the column."""
+    for value in column:
+        yield from _kinds_of(value, ())
+
+
+def _kinds_of(value: Any, place: tuple[object, ...]) -> Iterator[tuple[object, _Kind]]:
+    match value:
+        case None:
+            return
+        case list() | tuple():
+            yield place, (list, None)
+            for each in value:
+                yield from _kinds_of(each, (*place, None))
+        case dict():
+            yield place, (dict, tuple(value))
+            for key, each in value.items():
+                yield from _kinds_of(each, (*place, key))
+        case Decimal():
+            yield place, (Decimal, value.as_tuple().exponent)
+        case int() if not -_LARGEST <= value < _LARGEST:
+            yield place, (int, value)
+        case dt.timedelta():
+            yield place, (dt.timedelta, None)
+        case dt.time() | dt.datetime():
+            yield place, (type(value), value.tzinfo is not None)
+        case _:
+            yield place, (type(value), None)
 
 
 def bulk_insert(sql: str) -> BulkInsert | None:

@@ -19,6 +19,7 @@ import pyarrow as pa
 from quacklake import telemetry
 from quacklake.config import carries_secret, redact_message
 from quacklake.duckdb_versions import first_row, run
+from quacklake.engines.duckdb.values import exact_values
 from quacklake.errors import AlreadyExistsError, NotFoundError, QuacklakeError, SqlError, nearest
 from quacklake.format.names import check_name, fold, quote
 from quacklake.sql import statements
@@ -299,7 +300,7 @@ class Session:
                 self.work.renew()
                 self.work.check(ends=first is not None and first.upper in ("ROLLBACK", "ABORT", "COMMIT", "END"))
                 handler, self._is_plain = statements.handler(cursor), False
-                result = handler(self, cursor, supplied(cursor, params))
+                result = handler(self, cursor, exact_values(supplied(cursor, params)))
                 if not (self._is_plain and statements.is_query(handler)):
                     self.attachments.keep_database()
         except BaseException as error:

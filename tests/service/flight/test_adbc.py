@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 import threading
 from collections.abc import Callable
 from decimal import Decimal
@@ -96,6 +97,16 @@ def test_named_parameters_are_found_by_name_or_in_their_order(shop: Served) -> N
         with pytest.raises(dbapi.Error, match="has 2 parameters, and 1 values were sent"):
             asked(connection, sql, pa.record_batch({"a": ["y"]}))
         assert asked(connection, "SELECT $2 || $1 || $2", ("a", "b")) == [("bab",)]
+
+
+def test_names_of_parameters_may_need_quotes(shop: Served) -> None:
+    shop.lake.sql("CREATE TABLE quoted (id BIGINT, name VARCHAR)")
+    insert = 'INSERT INTO quoted VALUES ($"the id", $"""x"", y")'
+    with shop.adbc() as connection, connection.cursor() as cursor:
+        schema = cursor.adbc_prepare(insert)
+        assert (schema.names, schema.types) == (["the id", '"x", y'], [pa.int64(), pa.string()])
+        cursor.execute(insert, pa.record_batch({'"x", y': ["a"], "the id": [7]}))
+        assert asked(connection, 'SELECT name, $"the id" FROM quoted WHERE id = $"The ID"', (7,)) == [("a", 7)]
 
 
 def in_threads(work: Callable[[int], None]) -> None:
@@ -205,6 +216,22 @@ def test_many_rows_of_every_type_are_inserted_at_once(shop: Served) -> None:
             cursor.executemany("INSERT INTO loaded (i) VALUES (?)", [("1",), ("no number",)])
     found = shop.lake.sql("SELECT i, n, d, b, e, l::VARCHAR, u::VARCHAR FROM loaded ORDER BY i").fetchall()
     assert found == rows
+
+
+def test_values_that_a_list_would_change_are_inserted_as_they_are(shop: Served) -> None:
+    shop.lake.sql("CREATE TABLE rough (i BIGINT, v DOUBLE, l DOUBLE[], s INTERVAL)")
+    batch = pa.record_batch(
+        {
+            "i": [1, 2, 3],
+            "v": [math.nan, 1.5, None],
+            "l": [[math.nan, 2.5], None, []],
+            "s": pa.array([dt.timedelta(days=3), dt.timedelta(seconds=1), None], pa.duration("us")),
+        }
+    )
+    with shop.adbc() as connection, connection.cursor() as cursor:
+        cursor.executemany("INSERT INTO rough VALUES (?, ?, ?, ?)", batch)
+    found = shop.lake.sql("SELECT v, l, s::VARCHAR FROM rough ORDER BY i").fetchall()
+    assert repr(found) == "[(nan, [nan, 2.5], '3 days'), (1.5, None, '00:00:01'), (None, [], None)]"
 
 
 def test_a_transaction_is_seen_by_nobody_else_before_its_end(shop: Served) -> None:
