@@ -38,7 +38,7 @@ from typing import Any
 import pyarrow as pa
 
 import quacklake
-from quacklake import Lake, faults
+from quacklake import Lake, dbapi, faults
 from tests.catalog.stock import Rows
 from tests.crash.homes import Home, look
 
@@ -123,6 +123,12 @@ def transaction(lake: Lake) -> None:
         tx.create_table("fresh.made", rows(0, 4))
         tx.rename_table("u", "renamed_u")
         tx.table("renamed_u").append(rows(600, 602))
+
+
+def insert_rows(lake: Lake) -> None:
+    with dbapi.connect(lake, autocommit=True) as connection:
+        values = [tuple(row.values()) for row in rows(2000, 2030).to_pylist()]
+        connection.cursor().executemany("INSERT INTO t VALUES (?, ?, ?)", values)
 
 
 def partition(lake: Lake) -> None:
@@ -316,6 +322,7 @@ _USUAL = [
     Operation("rename", lambda lake: lake.rename_table("t", "renamed"), _renames),
     Operation("drop", lambda lake: lake.drop_table("t"), lambda tables: _without(tables, "main.t")),
     Operation("alter", alter, _alters),
+    Operation("insert_rows", insert_rows, _appends(rows(2000, 2030)), block=False),
     Operation("partition", partition, _partitions, block=False, touches=("main.t", "main.u")),
     Operation("transaction", transaction, _transacts, block=False, touches=("main.t", "main.u")),
     Operation(
