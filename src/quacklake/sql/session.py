@@ -8,7 +8,7 @@ import re
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -343,11 +343,27 @@ class Session:
         """
         from quacklake.sql.parameter_types import parameter_types
 
+        with self._looking_at(sql) as cursor:
+            return parameter_types(self, cursor)
+
+    def with_columns(self, sql: str) -> str:
+        """Return an INSERT with the names of the columns that it fills by their order; any other statement as it is.
+
+        Raises ``SqlError`` or ``NotFoundError`` for a statement that is wrong or not allowed.
+        """
+        from quacklake.sql.statements import inserting
+
+        with self._looking_at(sql) as cursor:
+            return inserting.with_columns(self, cursor, sql)
+
+    @contextmanager
+    def _looking_at(self, sql: str) -> Iterator[Cursor]:
+        """Admit a statement that does not run."""
         self.settle()
         self.guard.text(sql)
         try:
             with self.running.working(TimeBudget(self.guard.seconds)), self._translated():
-                return parameter_types(self, self.guard.admit(self, Cursor(with_at(numbered(sql)))))
+                yield self.guard.admit(self, Cursor(with_at(numbered(sql))))
         except BaseException:
             self.attachments.keep_planner()
             raise

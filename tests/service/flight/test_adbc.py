@@ -234,6 +234,58 @@ def test_values_that_a_list_would_change_are_inserted_as_they_are(shop: Served) 
     assert repr(found) == "[(nan, [nan, 2.5], '3 days'), (1.5, None, '00:00:01'), (None, [], None)]"
 
 
+@pytest.mark.parametrize("rows", [[(1, "x")], [(1, "x"), (2, "y")]], ids=["one", "many"])
+def test_a_prepared_insert_fills_the_columns_that_the_table_had(shop: Served, rows: list[tuple[int, str]]) -> None:
+    insert = "INSERT INTO main.moved VALUES (?, ?)"
+    for change, expected in (
+        ("ALTER TABLE moved DROP COLUMN a; ALTER TABLE moved ADD COLUMN c VARCHAR", None),
+        ("ALTER TABLE moved RENAME a TO c", None),
+        ("ALTER TABLE moved ADD COLUMN c VARCHAR DEFAULT 'new'", [(a, b, "new") for a, b in rows]),
+        ("DROP TABLE moved; CREATE TABLE moved (b VARCHAR, a VARCHAR)", [(b, str(a)) for a, b in rows]),
+    ):
+        shop.lake.sql("CREATE TABLE moved (a BIGINT, b VARCHAR)")
+        with shop.adbc() as connection, connection.cursor() as cursor:
+            cursor.adbc_prepare(insert)
+            shop.lake.sql(change)
+            if expected is None:
+                with pytest.raises(dbapi.Error, match='no column "a"'):
+                    cursor.executemany(insert, rows)
+            else:
+                cursor.executemany(insert, rows)
+        assert shop.lake.sql("FROM moved ORDER BY 1").fetchall() == (expected or []), change
+        shop.lake.sql("DROP TABLE moved")
+
+
+def _repeated(cursor: Any, sql: str, rows: list[tuple[int, ...]]) -> None:
+    """Run a statement for many rows, again after each conflict."""
+    while True:
+        try:
+            cursor.executemany(sql, rows)
+            return
+        except dbapi.OperationalError as error:
+            if "[commit.conflict]" not in str(error):
+                raise
+
+
+def test_batches_of_two_clients_are_inserted_once_beside_one_that_deletes(shop: Served) -> None:
+    shop.lake.sql("CREATE TABLE busy (client BIGINT, n BIGINT)")
+    batches, deleted = 6, []
+
+    def work(number: int) -> None:
+        with shop.adbc() as connection, connection.cursor() as cursor:
+            for batch in range(batches):
+                if number < 2:
+                    rows = [(number, 20 * batch + place) for place in range(20)]
+                    _repeated(cursor, "INSERT INTO busy VALUES (?, ?)", rows)
+                else:
+                    _repeated(cursor, "DELETE FROM busy WHERE n = ?", [(n,) for n in range(number, 120, 17)])
+                    deleted.append(max(cursor.rowcount, 0))
+
+    in_threads(work)
+    found = shop.lake.sql("SELECT client, n FROM busy").fetchall()
+    assert len(set(found)) == len(found) == 2 * 20 * batches - sum(deleted)
+
+
 def test_a_transaction_is_seen_by_nobody_else_before_its_end(shop: Served) -> None:
     shop.lake.sql("CREATE TABLE pending (i BIGINT)")
     with shop.adbc(autocommit=False) as connection:

@@ -227,6 +227,16 @@ class Queries:
             except QuacklakeError:
                 return {}
 
+    def with_columns(self, caller: Caller, context: Any, sql: str) -> str:
+        """Return an INSERT with the names of the columns that it fills; any other statement as it is."""
+        if words_of(sql)[0].upper != "INSERT":
+            return sql
+        with self.session(caller, context, read_only=caller.identity.role < Role.WRITER) as session:
+            try:
+                return session.with_columns(single(session, sql))
+            except QuacklakeError:
+                return sql
+
 
 def _view(caller: Caller, snapshot: int | None) -> Transaction:
     lake = caller.identity.lake

@@ -240,10 +240,10 @@ class Statements:
         """Return the handle of a statement, the columns of its rows if it has any, and its parameters."""
         chosen = replace(caller, schema=asked.schema)
         types = self._queries.parameter_types(chosen, context, asked.sql)
-        if asked.transaction is None:
+        schema = None
+        if asked.transaction is None:  # else it may read and change what its transaction has made
             schema = self._queries.schema(chosen, context, asked.sql, types)
-        else:
-            schema = None  # it may read what its transaction has made
+            asked = replace(asked, sql=self._queries.with_columns(chosen, context, asked.sql))
         return self.seal(caller, asked), schema, schema_of(asked.sql, types)
 
 

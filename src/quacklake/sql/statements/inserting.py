@@ -28,6 +28,7 @@ from quacklake.sql.statements.rows import (
     alias_of,
     append_bound,
     assignments,
+    find_table,
     place_of,
     prefix_of,
     returning_of,
@@ -80,6 +81,28 @@ def parse_insert(session: Session, cursor: Cursor) -> tuple[Place, Insert] | Non
     statement = Insert(query, columns, by_name, conflict, returning_of(cursor))
     cursor.end()
     return place, statement
+
+
+def with_columns(session: Session, cursor: Cursor, sql: str) -> str:
+    """Return an INSERT with the names of the columns that it fills by their order; any other statement as it is.
+
+    ``cursor`` is at the start of the statement, in which more than in ``sql`` may be spelled out.
+    """
+    if not cursor.sees("INSERT"):
+        return sql
+    parsed = parse_insert(session, Cursor(cursor.text, cursor.words))
+    if parsed is None or parsed[1].columns is not None or parsed[1].by_name or parsed[1].query is None:
+        return sql
+    target = parsed[0].target
+    words = Cursor(sql)
+    words.until("INTO")
+    words.expect("INTO")
+    words.names()
+    if words.accept("AS"):
+        words.name()
+    end = words.words[words.at - 1].end
+    columns = find_table(target, session.view(target.attached)).schema.columns
+    return f"{sql[:end]} ({', '.join(quote(column.name) for column in columns)}){sql[end:]}"
 
 
 def _insert(scope: SessionScope, statement: Insert) -> int:
