@@ -11,6 +11,7 @@ import enum
 import math
 import struct
 import uuid
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -556,6 +557,13 @@ def make_frame(random: Random) -> Frame:
         _set_index(random, frame)
         _spoil_names(random, frame)
     return frame
+
+
+def quiet_frame(random: Random) -> Frame:
+    """Return a random frame without the warnings of pandas and polars about what it is made of."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return make_frame(random)
 
 
 def _all_missing(given: Any) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -11,7 +10,7 @@ import pytest
 
 import quacklake
 from quacklake.errors import QuacklakeError
-from tests.lake.random_frames import KEY, Frame, compare, make_frame
+from tests.lake.random_frames import KEY, Frame, compare, quiet_frame
 from tests.seeds import LONG, chance
 
 FRAMES = 1000 if LONG else 40
@@ -31,9 +30,7 @@ def test_random_frames_come_back_or_are_refused_with_their_column(lake: quacklak
     random = chance("random frames", *purpose)
     for number in range(FRAMES // 8):
         seed = random.getrandbits(64)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of pandas and polars, about what these frames are made of
-            frame = make_frame(Random(seed))
+        frame = quiet_frame(Random(seed))
         try:
             _check(lake, frame, Random(seed))
         except Exception as error:

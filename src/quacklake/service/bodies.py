@@ -127,7 +127,7 @@ def _arrow(body: bytes, format: str, settings: ServiceSettings) -> Iterable[pa.R
 
 
 def _none(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+    return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
 
 
 def _parquet(body: bytes, settings: ServiceSettings) -> Iterable[pa.RecordBatch]:
