@@ -123,11 +123,6 @@ class TransactionTurn:
         self._turn = self._timer = None
         _kept.discard(self)
 
-    @property
-    def is_kept(self) -> bool:
-        """True while nobody else can commit."""
-        return self._turn is not None
-
     def take(self) -> CommitTurn | None:
         """Return the turn, which belongs to the commit from now on; None for a transaction without one."""
         self._seconds = time.monotonic() - self._began
