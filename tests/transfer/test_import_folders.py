@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import duckdb
+import openpyxl
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -283,5 +284,19 @@ def test_text_files_are_imported_as_they_are_written(tmp_path: Path, lake: quack
     assert lake.import_from(f"csv:{place}", csv=options).tables[0].state == "already imported"
     with pytest.raises(StreamMismatchError):
         lake.import_from(f"csv:{place}", csv=quacklake.CsvOptions(**forms))
-    with pytest.raises(InputError, match="parquet sources are not text"):
+    with pytest.raises(InputError, match="parquet sources take no options of files"):
         lake.import_from(f"parquet:{place}", csv=options)
+
+
+def test_a_sheet_of_each_workbook_is_imported(tmp_path: Path, lake: quacklake.Lake) -> None:
+    place = tmp_path / "in"
+    place.mkdir()
+    book = openpyxl.Workbook()
+    book.active.append(("notes",))
+    for row in (("id", "level"), (1, 1.5), (2, None)):
+        (book["Data"] if "Data" in book.sheetnames else book.create_sheet("Data")).append(row)
+    book.save(place / "dock.xlsx")
+    with pytest.raises(InputError, match="several sheets"):
+        lake.import_from(f"excel:{place}")
+    assert lake.import_from(f"excel:{place}", csv=quacklake.CsvOptions(sheet="Data")).rows == 2
+    assert lake.table("dock").to_pylist() == [{"id": 1, "level": 1.5}, {"id": 2, "level": None}]

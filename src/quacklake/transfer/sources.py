@@ -52,8 +52,11 @@ def open_source(
         )
     if options and kind not in FORMATS:
         raise InputError(f"{kind} sources have no options", hint="options are for Delta and Iceberg")
-    if csv is not None and kind not in ("csv", "json"):
-        raise InputError(f"{kind} sources are not text", hint="csv is for CSV files, and for the encoding of JSON")
+    if csv is not None and kind not in ("csv", "json", *WORKBOOKS):
+        raise InputError(
+            f"{kind} sources take no options of files",
+            hint="csv is for CSV and Excel files, and for the encoding of JSON",
+        )
     try:
         if kind in (*FOLDERS, *WORKBOOKS):
             from quacklake.transfer.folders import FolderSource
