@@ -19,6 +19,7 @@ import pytest
 from pyarrow import flight
 
 import quacklake
+from quacklake.service.flight import queries
 from quacklake.service.flight.messages import MESSAGES
 from quacklake.service.flight.streams import Stream
 from tests.service.flight.calls import Calls, described
@@ -32,9 +33,9 @@ LONG = "SELECT range AS i, range * 2 AS j, range * 3 AS k FROM range(4000000)"
 def eventually(check: Callable[[], bool], seconds: float = 20.0) -> bool:
     """Wait until something holds."""
     end = time.monotonic() + seconds
-    while not check() and time.monotonic() < end:
+    while not (held := check()) and time.monotonic() < end:
         threading.Event().wait(0.01)
-    return check()
+    return held
 
 
 @contextlib.contextmanager
@@ -182,6 +183,42 @@ def test_a_prepared_query_can_be_cancelled_before_its_first_row(prompt: Served) 
         reader.start()
         asked = MESSAGES["FlightInfo"](endpoint=[{"ticket": {"ticket": ticket.ticket}}])
         assert eventually(lambda: calls.plain("CancelFlightInfo", info=asked).status == 1)
+        reader.join()
+        assert "[cancelled]" in failures[0]
+        assert eventually(lambda: idle(prompt))
+
+
+def test_a_query_that_is_cancelled_before_it_begins_ends(prompt: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    failures: list[str] = []
+    begun, cancelled = threading.Event(), threading.Event()
+    real = queries._view
+
+    def wait_for_the_cancellation(*arguments: Any) -> Any:
+        begun.set()
+        assert cancelled.wait(30)
+        return real(*arguments)
+
+    with prompt.client() as client:
+        calls = Calls(client, options(READER))
+        info = client.get_flight_info(
+            described("CommandPreparedStatementQuery", prepared_statement_handle=calls.prepare(ENDLESS)),
+            options=calls.options,
+        )
+        ticket = info.endpoints[0].ticket
+        monkeypatch.setattr(queries, "_view", wait_for_the_cancellation)
+
+        def read() -> None:
+            try:
+                client.do_get(ticket, options=calls.options).read_all()
+            except flight.FlightError as error:
+                failures.append(str(error))
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        assert begun.wait(30)
+        asked = MESSAGES["FlightInfo"](endpoint=[{"ticket": {"ticket": ticket.ticket}}])
+        assert calls.plain("CancelFlightInfo", info=asked).status == 1
+        cancelled.set()
         reader.join()
         assert "[cancelled]" in failures[0]
         assert eventually(lambda: idle(prompt))

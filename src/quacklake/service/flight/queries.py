@@ -171,7 +171,10 @@ class Queries:
             stack.callback(release)
             session = self.sessions.lend(caller, read_only=not may_write)
             stack.callback(session.close)
-            with self._watch.watching(context, session.interrupt), self._held.starting(number, session.interrupt):
+            with (
+                self._held.starting(number, session.interrupt) as is_cancelled,
+                self._watch.watching(context, session.interrupt, is_cancelled),
+            ):
                 view = _view(caller, statement.snapshot)
                 result = run_one(session, statement.sql, statement.parameters, view)
             stack.pop_all()

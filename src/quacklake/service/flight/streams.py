@@ -95,6 +95,7 @@ class Stream:
 class _Watched:
     context: Any
     interrupt: Callable[[], object]
+    is_cancelled: Callable[[], bool]
 
 
 @dataclass
@@ -114,9 +115,11 @@ class Watch:
         self._thread = threading.Thread(target=self._run, name="quacklake-flight-watch", daemon=True)
         self._thread.start()
 
-    def add(self, context: Any, interrupt: Callable[[], object]) -> Callable[[], None]:
+    def add(
+        self, context: Any, interrupt: Callable[[], object], is_cancelled: Callable[[], bool] = lambda: False
+    ) -> Callable[[], None]:
         """Watch a call until the function that this returns is called, which must be before the call ends."""
-        watched = _Watched(context, interrupt)
+        watched = _Watched(context, interrupt, is_cancelled)
         with self._changed:
             self._watched.add(watched)
             self._changed.notify()
@@ -128,9 +131,11 @@ class Watch:
         return remove
 
     @contextmanager
-    def watching(self, context: Any, interrupt: Callable[[], object]) -> Iterator[None]:
-        """Interrupt a block when its client has gone."""
-        remove = self.add(context, interrupt)
+    def watching(
+        self, context: Any, interrupt: Callable[[], object], is_cancelled: Callable[[], bool] = lambda: False
+    ) -> Iterator[None]:
+        """Interrupt a block, again and again until it ends, when its client has gone or it was cancelled."""
+        remove = self.add(context, interrupt, is_cancelled)
         try:
             yield
         finally:
@@ -166,10 +171,12 @@ class Watch:
                 if self._closed:
                     return
                 # a context may only be asked while its call is there, and removing a call takes this lock
-                gone = [watched for watched in list(self._watched) if watched.context.is_cancelled()]
+                gone = [each for each in self._watched if each.context.is_cancelled() or each.is_cancelled()]
             try:
                 for watched in gone:
-                    watched.interrupt()
+                    with self._changed:  # what has ended meanwhile may have lent its session to another call
+                        if watched in self._watched:
+                            watched.interrupt()
                 if time.monotonic() - tidied >= 1.0:
                     tidied = time.monotonic()
                     self.tidy()
@@ -261,12 +268,17 @@ class Held:
         return stream
 
     @contextmanager
-    def starting(self, number: str | None, interrupt: Callable[[], object]) -> Iterator[None]:
-        """Let the work on the first rows of a result be cancelled by its number."""
+    def starting(self, number: str | None, interrupt: Callable[[], object]) -> Iterator[Callable[[], bool]]:
+        """Let the work on the first rows of a result be cancelled by its number; yield what says that it was.
+
+        An interrupt finds nothing to stop before the work has begun, so it must be repeated.
+        """
         started = Stream(pa.schema([]), iter(()), interrupt, lambda: None)
         if number is not None:
             self.reading(number, started)
-        yield
+        yield lambda: started.is_cancelled
+        with self._lock:  # nobody is told of a cancellation after this
+            self._read.pop(number or "", None)
         if started.is_cancelled:
             raise CancelledError("the query was cancelled")
 
@@ -274,6 +286,8 @@ class Held:
         """Close a result that waits, or stop one that is read; return False if there is neither."""
         with self._lock:
             waits, read = self._kept.pop(number, None), self._read.get(number)
+            if read is not None:
+                read.is_cancelled = True
         if waits is not None:
             waits.stream.close()
         elif read is not None:
