@@ -200,7 +200,9 @@ def _delimiter(name: str, lines: Sequence[str], quote: str) -> str:
     def fit_below(delimiter: str) -> bool:
         others = widths[delimiter][1:]
         alike = others.count(others[0]) if others else 0
-        return alike > 1 and others[0] > 1 and (alike == len(others) or others[0] == max(others) > 2)
+        if alike < 2 or others[0] < 2:
+            return False
+        return alike == len(others) or (others[0] > 2 and (others[0] == max(others) or 2 * alike > len(others)))
 
     widths = {delimiter: _widths(lines, delimiter, quote) for delimiter in _DELIMITERS}
     best = max(_DELIMITERS, key=fit)
