@@ -276,9 +276,12 @@ class Held:
         started = Stream(pa.schema([]), iter(()), interrupt, lambda: None)
         if number is not None:
             self.reading(number, started)
-        yield lambda: started.is_cancelled
-        with self._lock:  # nobody is told of a cancellation after this
-            self._read.pop(number or "", None)
+        try:
+            yield lambda: started.is_cancelled
+        finally:
+            with self._lock:  # who cancels after this is told that nothing runs
+                if number is not None and self._read.get(number) is started:
+                    del self._read[number]
         if started.is_cancelled:
             raise CancelledError("the query was cancelled")
 
