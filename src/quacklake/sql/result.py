@@ -7,7 +7,7 @@ import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pyarrow as pa
@@ -15,8 +15,10 @@ import pyarrow as pa
 from quacklake.duckdb_versions import run
 from quacklake.engines.duckdb.carrying import carried_value
 from quacklake.format.names import quote
-from quacklake.operations.row_types import Row, RowType
 from quacklake.operations.rows import Rows
+
+if TYPE_CHECKING:
+    from quacklake.operations.row_types import Row
 
 _BATCH_ROWS = 122_880
 _ODD = re.compile(
@@ -149,6 +151,8 @@ class Result(Rows):
 
     def rows(self, row: type[Row]) -> Iterator[Row]:
         """Yield the remaining rows as instances of a dataclass, a batch at a time; see ``quacklake.RowType``."""
+        from quacklake.operations.row_types import RowType
+
         return RowType(row).from_batches(self.to_batches())
 
     def to_arrow(self) -> pa.Table:
