@@ -110,6 +110,7 @@ def test_json_logs_are_redacted_and_complete(capsys: pytest.CaptureFixture[str])
     assert entry["time"].endswith("+00:00")
 
 
+# P53
 def test_an_error_in_a_json_log_has_its_code_hint_and_context(capsys: pytest.CaptureFixture[str]) -> None:
     """P53."""
     telemetry.configure_logging("info", "json")

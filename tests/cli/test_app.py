@@ -93,6 +93,7 @@ def test_an_interruption_ends_with_130(run: Run, failing: list[BaseException], e
     assert (answer.code, answer.err) == (130, "interrupted\n")
 
 
+# P53
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), CancelledError("cancelled")])
 def test_an_interruption_is_a_line_of_a_json_log(run: Run, failing: list[BaseException], error: BaseException) -> None:
     """P53."""
@@ -102,6 +103,7 @@ def test_an_interruption_is_a_line_of_a_json_log(run: Run, failing: list[BaseExc
     assert (answer.code, line["level"], line["code"]) == (130, "error", "interrupted")
 
 
+# P53
 def test_an_error_that_ends_a_thread_is_a_line_of_a_json_log(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """P53."""
 

@@ -1,4 +1,4 @@
-"""Iceberg tables in catalogs that are servers, REST and Hive: pipelines write and read them, and others see the same."""
+"""Iceberg tables in catalogs that are servers, REST and Hive (L24): pipelines write and read them, and others, too."""
 
 from __future__ import annotations
 

@@ -25,6 +25,7 @@ from quacklake.errors import ConfigError, InputError, MissingExtraError
 NOW = datetime(2026, 5, 4, 3, 2, 1, 12345, tzinfo=UTC)
 
 
+# L15
 @pytest.mark.parametrize(
     "kept",
     [

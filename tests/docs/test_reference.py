@@ -121,6 +121,7 @@ def _test_names(path: str) -> set[str]:
     return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")}
 
 
+# L39, L48
 @pytest.mark.parametrize("connector", NAMES)
 def test_every_feature_of_a_connector_names_a_test_that_is_there(connector: str) -> None:
     rows = [[cell.strip() for cell in line.split(" | ")] for line in in_page(f"{connector}-features").splitlines()[2:]]

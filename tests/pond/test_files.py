@@ -127,6 +127,7 @@ def test_an_overwritten_file_is_its_next_version_and_the_last_one_stays_readable
     assert home.pond.fs(at=before).read(f"{home.path}/f") == b"one"
 
 
+# P28
 def test_a_large_file_is_not_read_at_once(tmp_path: Path) -> None:
     """P28: the error names the way to read a file of any size."""
     with Pond.create(tmp_path / "P", pond_read_bytes=100) as pond:
@@ -277,6 +278,7 @@ with Pond.create("P") as pond:
 """
 
 
+# P28, P30
 def test_a_file_is_read_as_a_stream_in_little_memory(tmp_path: Path) -> None:
     """P28: 200 MB are written and read while the process grows by less than 24 MB."""
     done = subprocess.run(
