@@ -6,6 +6,7 @@ import re
 import traceback
 from collections import Counter
 
+import duckdb
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -49,13 +50,23 @@ def test_a_safe_session_that_may_change_rows_refuses_all_else(
     _refuses_all(writing, lake, place, kind)
 
 
+def _is_misspelt(statement: str) -> bool:
+    """Return True for RESET ALL where DuckDB does not parse it, as from 2.0 on."""
+    with duckdb.connect() as connection:
+        try:
+            return statement == "RESET ALL" and not connection.extract_statements(statement)
+        except duckdb.ParserException:
+            return True
+
+
 def _refuses_all(safe: quacklake.Session, lake: quacklake.Lake, place: Place, kind: str) -> None:
     before = place.state()
     snapshot = lake.current_snapshot()
     passed = []
     for statement in [place.filled(text) for name, text in ESCAPES if name == kind]:
         error = _refused(safe, statement)
-        if not kind.startswith(("broken", "absent")) and type(error) is not NotPermittedError:
+        expected = SqlError if _is_misspelt(statement) else NotPermittedError
+        if not kind.startswith(("broken", "absent")) and type(error) is not expected:
             passed.append((statement, error))
         if safe.work.explicit:
             safe.sql("ROLLBACK")
