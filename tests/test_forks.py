@@ -97,9 +97,10 @@ def test_a_fork_in_the_turn_of_a_transaction_leaves_it_to_the_parent(tmp_path: P
     url, settings = f"sqlite:///{tmp_path}/lake.db", {"busy_timeout_ms": 200, "ducklake_max_retry_count": 0}
     with quacklake.connect(url, data_path=tmp_path / "data", turn_ms=60_000, **settings) as lake:
         table = lake.create_table("t", [{"id": 0}])
-        with pytest.raises(CommitConflict), lake.transaction() as tx:
-            tx.table("t").update({"id": 1}, "id = 0")
-            table.update({"id": 2}, "id = 0")
+        for old, new in ((0, 1), (1, 2)):
+            with pytest.raises(CommitConflict), lake.transaction() as tx:
+                tx.table("t").update({"id": 9}, f"id = {old}")
+                table.update({"id": new}, f"id = {old}")
 
         def give_back() -> str:
             tx.rollback()

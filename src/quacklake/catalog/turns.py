@@ -1,9 +1,9 @@
 """Turns in the commit queue: for a commit, for an operation that plans in one, and for open transactions.
 
 What a transaction does before its commit is its caller's code, so only the caller can run it again. A caller that has
-lost a commit gets its next transaction in a turn: it begins at the head of the queue, and nothing is committed before
-it. A limit of time and one rule keep it from holding up everybody for long: a thread that waits in a queue keeps no
-turn.
+lost two commits in a row gets its next transaction in a turn: it begins at the head of the queue, and nothing is
+committed before it. A limit of time and one rule keep it from holding up everybody for long: a thread that waits in a
+queue keeps no turn.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _MOST = 1_000
 """The most callers whose lost transactions are remembered."""
+_LOSSES = 2
+"""The transactions that a caller must lose in a row: while one is in its turn, stock clients of SQLite cannot write."""
 _REMEMBERED = 60.0
 """Seconds after which the caller of a lost transaction has given up."""
 
@@ -73,15 +75,22 @@ class _Loss:
 
     seconds: float
     """The time from its first statement to its commit."""
+    count: int
+    """How many transactions of the caller have lost in a row."""
     at: float = field(default_factory=time.monotonic)
 
     def earns_turn(self, limit_ms: float) -> bool:
         """Return whether the next transaction may hold the queue: not if it would take too long, or comes too late."""
-        return self.seconds * 1000 < limit_ms and time.monotonic() < self.at + _REMEMBERED
+        return self.count >= _LOSSES and self.seconds * 1000 < limit_ms and self.is_recent
+
+    @property
+    def is_recent(self) -> bool:
+        """True as long as the caller may try again."""
+        return time.monotonic() < self.at + _REMEMBERED
 
 
 class TransactionTurn:
-    """The turn of an open transaction, if its caller has lost the last one on this catalog; otherwise it has none.
+    """The turn of an open transaction, if its caller has lost the last two on this catalog; otherwise it has none.
 
     The commit takes it. It is given back before that after a limit of time, at the end of the transaction, and when its
     thread waits in a queue. The transaction then goes on without it, and its commit may conflict.
@@ -98,6 +107,7 @@ class TransactionTurn:
         self._timer: threading.Timer | None = None
         self._seconds: float | None = None
         loss = _lost.pop(self._key, None)
+        self._losses = loss.count if loss is not None and loss.is_recent else 0
         if loss is not None and loss.earns_turn(limit_ms) and not catalog.read_only:
             self._wait(catalog, limit_ms)
         self._began = time.monotonic()
@@ -144,7 +154,8 @@ class TransactionTurn:
 
     def remember_loss(self) -> None:
         """Remember that another commit was in the way, for the next transaction of the caller."""
-        _lost[self._key] = _Loss(time.monotonic() - self._began if self._seconds is None else self._seconds)
+        seconds = time.monotonic() - self._began if self._seconds is None else self._seconds
+        _lost[self._key] = _Loss(seconds, self._losses + 1)
         while len(_lost) > _MOST:
             _lost.popitem(last=False)
 

@@ -149,7 +149,7 @@ class LakeHandle(Handle):
         )
 
     def begin_open(self) -> Transaction:
-        """Start a transaction of the caller's own code: in a turn if the last one of the caller lost its commit."""
+        """Start a transaction of the caller's own code: in a turn if the caller has lost its last two."""
         context = self.context
         turn = TransactionTurn(context.catalog, context.config.turn_ms)
         try:
