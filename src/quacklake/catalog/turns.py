@@ -76,7 +76,7 @@ class _Loss:
     seconds: float
     """The time from its first statement to its commit."""
     count: int
-    """How many transactions of the caller have lost in a row."""
+    """The number of lost transactions of the caller in a row."""
     at: float = field(default_factory=time.monotonic)
 
     def earns_turn(self, limit_ms: float) -> bool:
