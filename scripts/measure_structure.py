@@ -18,7 +18,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "quacklake"
 CORE = frozenset(
     """
     access catalog config duckdb_versions engines errors faults forks format lake lazy maintenance materialized
-    operations progress scan sql storage telemetry tenancy transaction
+    operations plugins progress scan sql storage telemetry tenancy transaction
     """.split()  # noqa: SIM905
 )
 _SERVICES = ("catalog", "store", "engine")

@@ -15,7 +15,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import cache
 from types import FrameType
-from typing import Annotated, Any, Literal, NoReturn, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, get_args, get_origin
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -36,7 +36,11 @@ from quacklake.cli.failures import (
 from quacklake.cli.options import F, option, parameters_of
 from quacklake.cli.programs import QUACKLAKE, Program
 from quacklake.cli.progress import waiting
-from quacklake.errors import CancelledError
+from quacklake.errors import CancelledError, ConfigError
+from quacklake.plugins import find_plugins, load_plugin
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 FAILED = 1
 """The exit code after an error. Wrong usage is 2."""
@@ -80,6 +84,9 @@ def main(argv: Sequence[str] | None = None, program: Program = QUACKLAKE) -> int
         return error.exit_code
     except typer.Abort:
         return _interrupted(Form.of_words(words))
+    except ConfigError as error:  # of a command of another package, which cannot be loaded
+        report(error, Form.of_words(words), debug="--debug" in words)
+        return FAILED
     return int(code or 0)
 
 
@@ -223,17 +230,39 @@ class _LazyGroup(TyperGroup):
         for entry in self.entry.commands:
             self.commands[entry.name] = TyperCommand(entry.name, help=entry.help, rich_help_panel=entry.panel)
 
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*super().list_commands(ctx), *self._plugins()]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        known = super().get_command(ctx, cmd_name)
+        if known is None and cmd_name in (plugins := self._plugins()):
+            try:
+                entry = load_plugin(plugins[cmd_name])
+            except ConfigError:  # told when the command is run; the list of commands does not fail for it
+                return TyperCommand(cmd_name, help="Cannot be loaded; run it to see why")
+            return TyperCommand(cmd_name, help=entry.help, rich_help_panel=entry.panel)
+        return known
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, found, rest = super().resolve_command(ctx, args)
         entry = next((entry for entry in self.entry.commands if entry.name == name), None)
+        if entry is None and name is not None and name in (plugins := self._plugins()):
+            entry = load_plugin(plugins[name])
         return name, found if entry is None else _load(self.program, entry), rest
+
+    def _plugins(self) -> Mapping[str, EntryPoint]:
+        """Return the commands of other packages, which only the program itself has."""
+        if self.entry.commands is not self.program.commands:
+            return {}
+        return {each.name: each for each in find_plugins(self.program.plugins) if each.name not in self.commands}
 
 
 def _load(program: Program, entry: Entry) -> Any:
     if entry.commands:
         return _group_of(program, entry)
     module, _, name = entry.home.partition(":")
-    function = getattr(importlib.import_module(f"{program.package}.{module}"), name)
+    module = module if "." in module else f"{program.package}.{module}"
+    function = getattr(importlib.import_module(module), name)
     app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
     help_ = f"{entry.help}.\n\n{inspect.getdoc(function) or ''}".rstrip()
     app.command(entry.name, help=help_, context_settings=dict(_HELP_NAMES))(_with_common(program, function))

@@ -15,7 +15,8 @@ from quacklake.cli.options import COMMON
 class Program:
     """A command line: its name and purpose, its commands, and the context that they run in.
 
-    ``package`` has the modules of the commands; ``common`` are the options of every command.
+    ``package`` has the modules of the commands; ``common`` are the options of every command. Other packages add
+    commands as entry points of the group ``plugins``.
     """
 
     name: str
@@ -25,6 +26,7 @@ class Program:
     package: str
     common: Mapping[str, tuple[object, object]]
     context: Callable[[Options], Any]
+    plugins: str
 
 
 QUACKLAKE = Program(
@@ -35,4 +37,5 @@ QUACKLAKE = Program(
     "quacklake.cli.commands",
     COMMON,
     Context,
+    "quacklake.commands",
 )

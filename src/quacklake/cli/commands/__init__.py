@@ -13,7 +13,10 @@ __all__ = ["COMMANDS", "Entry"]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A command: its name, its purpose, and its function (``module:function``) or its own commands."""
+    """A command: its name, its purpose, and its function (``module:function``) or its own commands.
+
+    A module without a dot is one of the program's own package; another package writes ``package.module:function``.
+    """
 
     name: str
     help: str

@@ -72,6 +72,7 @@ POND = Program(
     "quacklake.cli.pond",
     POND_COMMON,
     PondContext,
+    "quacklake.pond_commands",
 )
 
 

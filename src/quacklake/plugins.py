@@ -1,0 +1,48 @@
+"""Parts that other packages add to Quacklake: each is an entry point of its package.
+
+A package that is installed beside Quacklake names its parts in its ``pyproject.toml``, in one of these groups:
+
+``quacklake.commands``
+    Commands of ``quacklake``: each an ``Entry`` of ``quacklake.cli.commands``.
+``quacklake.pond_commands``
+    Commands of ``pond``, in the same form.
+``quacklake.pond_factories``
+    Modules that register factories and collectors of ponds when they are imported.
+``quacklake.services``
+    Parts of the service: each a ``ServicePlugin`` of ``quacklake.service.plugins``.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from quacklake.errors import ConfigError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+__all__ = ["find_plugins", "load_plugin"]
+
+
+@cache
+def find_plugins(group: str) -> tuple[EntryPoint, ...]:
+    """Return the entry points of a group, by name. Of two with one name, the first that Python finds counts."""
+    from importlib.metadata import entry_points  # takes 20 ms to load
+
+    found: dict[str, EntryPoint] = {}
+    for entry in entry_points(group=group):
+        found.setdefault(entry.name, entry)
+    return tuple(found[name] for name in sorted(found))
+
+
+def load_plugin(entry: EntryPoint) -> Any:
+    """Return the object of an entry point. Raises ``ConfigError`` that names its package when it cannot be loaded."""
+    try:
+        return entry.load()
+    except Exception as error:
+        package = "another package" if entry.dist is None else f"the package {entry.dist.name}"
+        raise ConfigError(
+            f"cannot load {entry.name!r} of {package}: {error}",
+            hint="install a version of it that fits this Quacklake, or uninstall it",
+        ) from error
