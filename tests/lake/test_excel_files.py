@@ -5,10 +5,11 @@ from __future__ import annotations
 import datetime as dt
 import io
 import logging
+import signal
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -20,7 +21,7 @@ import pytest
 import xlsxwriter
 
 import quacklake
-from quacklake.errors import InputError, LimitError, MissingExtraError, SchemaMismatchError
+from quacklake.errors import InputError, LimitError, MissingExtraError, SchemaMismatchError, StatementTimeoutError
 from quacklake.operations import input_excel
 from quacklake.operations.input_csv import CsvOptions
 from quacklake.operations.input_files import open_files
@@ -30,18 +31,7 @@ Cell = Any
 DAY, TIME = dt.date(2024, 2, 29), dt.datetime(2024, 2, 29, 12, 30, 15)
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    work = tmp_path / "work"
-    work.mkdir()
-    monkeypatch.chdir(work)
-    return work
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Iterator[quacklake.Lake]:
-    with quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=tmp_path / "data") as lake:
-        yield lake
+pytestmark = pytest.mark.usefixtures("folder")
 
 
 def workbook(path: str | Path, *rows: Sequence[Cell], **sheets: Sequence[Sequence[Cell]]) -> Path:
@@ -540,6 +530,21 @@ def test_a_cell_far_away_ends_no_process_but_is_an_error() -> None:
     with pytest.raises(LimitError, match=r"cannot read far\.xlsx as excel: .* needs more than") as caught:
         read("far.xlsx")
     assert "excel_memory" in str(caught.value.hint)
+
+
+def test_a_workbook_that_takes_too_long_is_an_error_and_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    workbook("slow.xlsx", ["a"], [1])
+    monkeypatch.setenv("QUACKLAKE_EXCEL_SECONDS", "1")
+    monkeypatch.setattr(input_excel, "_PROGRAM", ["-c", "import time; time.sleep(600)"])
+    started: list[subprocess.Popen[str]] = []
+    popen = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", lambda *args, **more: started.append(popen(*args, **more)) or started[-1])
+    with pytest.raises(
+        StatementTimeoutError, match=r"reading slow\.xlsx as excel takes longer than 1 seconds"
+    ) as caught:
+        read("slow.xlsx")
+    assert "excel_seconds" in str(caught.value.hint)
+    assert [process.returncode for process in started] == [-signal.SIGKILL]
 
 
 def test_a_text_that_many_cells_share_is_within_the_limit_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,18 +16,7 @@ TEXT = "id;name\n1;Jörg – 5 €\n2;Åse\n"
 ROWS = [{"id": 1, "name": "Jörg – 5 €"}, {"id": 2, "name": "Åse"}]
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    work = tmp_path / "work"
-    work.mkdir()
-    monkeypatch.chdir(work)
-    return work
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Iterator[quacklake.Lake]:
-    with quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=tmp_path / "data") as lake:
-        yield lake
+pytestmark = pytest.mark.usefixtures("folder")
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])

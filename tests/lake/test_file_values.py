@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -17,19 +16,7 @@ from quacklake.operations.input_csv import CsvOptions
 from quacklake.operations.input_files import open_files
 from quacklake.operations.input_values import option_for
 
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    work = tmp_path / "work"
-    work.mkdir()
-    monkeypatch.chdir(work)
-    return work
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Iterator[quacklake.Lake]:
-    with quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=tmp_path / "data") as lake:
-        yield lake
+pytestmark = pytest.mark.usefixtures("folder")
 
 
 def column(text: str, **options: Any) -> list[Any]:

@@ -29,12 +29,7 @@ JSON = '{"id": 1, "code": "007"}\n{"id": 2, "code": "010"}\n'
 TABLE = pa.Table.from_pylist(ROWS)
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    work = tmp_path / "work"
-    work.mkdir()
-    monkeypatch.chdir(work)
-    return work
+pytestmark = pytest.mark.usefixtures("folder")
 
 
 @pytest.fixture(params=[0, 10], ids=["files", "inlined"])

@@ -235,6 +235,9 @@ class Config:
         minimum=512 << 20,
         maximum=1 << 44,
     )
+    excel_seconds: int = _number(
+        "Most seconds that reading a workbook may take, by variable or settings file", 600, 1, 86_400
+    )
     fetch_batch_rows: int = _number("Rows per batch of a result", 122_880, 1, 100_000_000)
     storage_max_retries: int = _number("How often a storage request is retried", 5, 0, 100)
     orphan_grace: timedelta = _setting(

@@ -14,12 +14,20 @@ from typing import Any
 
 from quacklake.config import resolve
 from quacklake.engines.duckdb.exact_reading import WHOLE, ZONED, day, whole
-from quacklake.errors import InputError, InternalError, LimitError, MissingExtraError, QuacklakeError
+from quacklake.errors import (
+    InputError,
+    InternalError,
+    LimitError,
+    MissingExtraError,
+    QuacklakeError,
+    StatementTimeoutError,
+)
 from quacklake.format.names import literal, quote
 from quacklake.operations.excel_reader import SheetFacts, SheetRequest
 from quacklake.operations.input_csv import CsvOptions
 
 _PACKAGE = Path(__file__).parents[2]
+_PROGRAM = ["-m", "quacklake.operations.excel_reader"]
 _PRECISION = "1e-14"
 _SHOWN = 100
 _SHOWN_BYTES = 4000
@@ -39,7 +47,7 @@ def convert(path: Path, name: str, target: Path, options: CsvOptions) -> SheetFa
     """Write a sheet of a workbook as Parquet. Errors call the workbook by ``name``.
 
     Raises ``InputError`` for one that cannot be read, and ``LimitError`` for one that is beyond the settings
-    ``excel_max_bytes`` and ``excel_memory``.
+    ``excel_max_bytes``, ``excel_memory`` and ``excel_seconds``.
     """
     config = resolve()
     request = SheetRequest(
@@ -53,7 +61,13 @@ def convert(path: Path, name: str, target: Path, options: CsvOptions) -> SheetFa
         max_bytes=config.excel_max_bytes,
         memory=config.excel_memory,
     )
-    answer = _ask(request)
+    try:
+        answer = _ask(request, config.excel_seconds)
+    except subprocess.TimeoutExpired:
+        raise StatementTimeoutError(
+            f"reading {name} as excel takes longer than {config.excel_seconds} seconds",
+            hint="the setting excel_seconds is the limit; a CSV file is read much faster",
+        ) from None
     if answer is None:
         raise LimitError(
             f"cannot read {name} as excel: it is damaged, or needs more than {request.memory:,} bytes of memory",
@@ -75,15 +89,19 @@ def convert(path: Path, name: str, target: Path, options: CsvOptions) -> SheetFa
     return facts
 
 
-def _ask(request: SheetRequest) -> dict[str, Any] | None:
-    """Return the answer of a process that reads a sheet, or None when it ended without one."""
+def _ask(request: SheetRequest, seconds: int) -> dict[str, Any] | None:
+    """Return the answer of a process that reads a sheet, or None when it ended without one.
+
+    Raises ``TimeoutExpired`` after some seconds; the process has ended then.
+    """
     paths = [str(_PACKAGE), *(path for path in sys.path if path)]
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "quacklake.operations.excel_reader"],
+        [sys.executable, "-P", *_PROGRAM],
         input=json.dumps(asdict(request)),
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "RUST_BACKTRACE": "0", "PYTHONIOENCODING": "utf-8"},
         capture_output=True,
         encoding="utf-8",
+        timeout=seconds,
         check=False,
     )
     if done.returncode == 0:
