@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import partial
@@ -110,6 +111,14 @@ def conflicts_table() -> str:
     return "\n".join(lines)
 
 
+def layers_block() -> str:
+    """Return the layers of the linter's contract, from the top to the bottom."""
+    settings = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
+    contracts = settings["tool"]["importlinter"]["contracts"]
+    (layers,) = [contract["layers"] for contract in contracts if contract["containers"] == ["quacklake"]]
+    return "\n".join(["```text", *layers, "```"])
+
+
 def rules_table() -> str:
     """Return the table of the rules that a verification checks."""
     lines = ["| code | finding | severity | repairable |", "|---|---|---|---|"]
@@ -123,7 +132,8 @@ _CONNECTORS = REPOSITORY / "docs/reference/connectors.md"
 TABLES: Mapping[str, tuple[Path, Callable[[], str]]] = {
     "errors": (REPOSITORY / "docs/reference/errors.md", errors_table),
     "settings": (REPOSITORY / "docs/reference/settings.md", settings_table),
-    "conflicts": (REPOSITORY / "docs/design.md", conflicts_table),
+    "conflicts": (REPOSITORY / "docs/internals/committing.md", conflicts_table),
+    "layers": (REPOSITORY / "CONTRIBUTING.md", layers_block),
     "options": (REPOSITORY / "docs/guides/options-and-keys.md", options_table),
     "rules": (REPOSITORY / "docs/guides/verify-and-backup.md", rules_table),
     **{

@@ -145,3 +145,27 @@ def test_every_promise_names_a_test_that_is_there() -> None:
     assert len(named) == len(rows)
     sources = {path: (REPOSITORY / "tests" / path).read_text(encoding="utf-8") for path, _ in named}
     assert [test for path, test in named if f"def {test}(" not in sources[path]] == []
+
+
+_INSIDE = [
+    REPOSITORY / "docs/architecture.md",
+    REPOSITORY / "docs/design.md",
+    *(REPOSITORY / "docs/internals").glob("*.md"),
+]
+_MODULE = re.compile(r"`((?:[a-z_0-9]+/)*[a-z_0-9]+\.py)`")
+
+
+@pytest.mark.parametrize("page", _INSIDE, ids=page_id)
+def test_a_page_about_the_inside_names_modules_that_exist(page: Path) -> None:
+    paths = [
+        f"/{path.relative_to(REPOSITORY)}"
+        for folder in ("src", "tests", "services", "apps")
+        for path in (REPOSITORY / folder).rglob("*.py")
+    ]
+    named = _MODULE.findall(page.read_text(encoding="utf-8"))
+    assert [name for name in named if not any(path.endswith(f"/{name}") for path in paths)] == []
+
+
+def test_the_pages_to_begin_with_are_short() -> None:
+    assert len((REPOSITORY / "docs/architecture.md").read_text(encoding="utf-8").split()) <= 900
+    assert len((REPOSITORY / "docs/design.md").read_text(encoding="utf-8").split()) <= 5_000
