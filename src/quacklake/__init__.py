@@ -91,6 +91,7 @@ provide("run_statement", "quacklake.pipelines.statements")
 provide("run_view_statement", "quacklake.materialized.statements")
 provide("with_views", "quacklake.materialized.watching")
 provide("source_rows", "quacklake.pipelines.statements")
+provide("spark_queries", "quacklake.spark.views")
 
 if not TYPE_CHECKING:
     __getattr__ = lazily(

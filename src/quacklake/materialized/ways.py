@@ -8,11 +8,12 @@ from dataclasses import dataclass, field, replace
 from quacklake.engines.duckdb.trees import Node, nodes
 from quacklake.format.bounds import every
 from quacklake.format.names import fold, quote
-from quacklake.materialized import on_spark, rewriting
+from quacklake.materialized import rewriting
 from quacklake.materialized.collations import EXACT, comparable, comparable_node
 from quacklake.materialized.definition import MaterializedView
 from quacklake.materialized.query import Analysis, Branch, bucket, key_of, reads_of
 from quacklake.materialized.spans import Key, Span, apart, by_text
+from quacklake.materialized.spark_text import FEEDS, for_spark
 from quacklake.materialized.survey import BaseChange, Survey
 from quacklake.materialized.workspace import FEW, Feed, Match, Workspace, size_of
 from quacklake.operations.row_changes import PLACES
@@ -409,7 +410,7 @@ class Refresh:
             made, branches = [], []
             for branch, select in zip(self.analysis.branches, rewriting.branches_of(self.query), strict=True):
                 for place, feed in self._changed(branch, feeds).items():
-                    other = rewriting.relation(self.work.connection, f"{on_spark.FEEDS}.{feed.came}")
+                    other = rewriting.relation(self.work.connection, f"{FEEDS}.{feed.came}")
                     made.append(rewriting.with_references(select, {place: other}))
                     branches.append(branch)
             return spark_text(self.work, self.query, replace(self.analysis, branches=tuple(branches)), made)
@@ -426,7 +427,7 @@ def spark_text(work: Workspace, query: Node, analysis: Analysis, selected: Seque
         return tree.render(work.connection, query)
     selected = rewriting.branches_of(query) if selected is None else selected
     pairs = zip(selected, analysis.branches, strict=True)
-    made = [on_spark.for_spark(work.connection, select, branch) for select, branch in pairs]
+    made = [for_spark(work.connection, select, branch) for select, branch in pairs]
     return " UNION ALL ".join(rewriting.query_text(work.connection, select) for select in made)
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 import duckdb
 
@@ -18,11 +18,11 @@ from quacklake.format.names import EVERY_COLUMN, fold, quote
 from quacklake.format.objects import TableInfo
 from quacklake.format.schema import Column
 from quacklake.format.snapshots import Operation
-from quacklake.materialized import on_spark, rewriting
+from quacklake.lazy import provided
+from quacklake.materialized import rewriting
 from quacklake.materialized.collations import EXACT, comparable
 from quacklake.materialized.definition import MaterializedView
 from quacklake.materialized.determinism import aggregates, determined
-from quacklake.materialized.on_spark import SparkQueries
 from quacklake.materialized.query import base_tables
 from quacklake.materialized.spans import Key, Span, Spans, by_text
 from quacklake.materialized.survey import BaseChange, StaleError
@@ -53,6 +53,19 @@ LISTED = 64
 """The most values of a condition that lets scans skip files; with more, only the least and the greatest count."""
 FEW = 8
 """The same where a scan is cheap: for the rows of a view."""
+
+
+class Queries(Protocol):
+    """Another engine, which runs queries over the tables of a transaction, and over rows that came."""
+
+    def run(self, sql: str, feeds: Mapping[str, tuple[ScanPlan, TableInfo]], *, dry: bool) -> str | None:
+        """Return the query of the rows, whose columns are ``c0`` and so on; None when ``dry``.
+
+        Raises ``UnsupportedFeatureError`` for what is not known to mean the same there.
+        """
+
+    def close(self) -> None:
+        """Remove what was staged."""
 
 
 @dataclass
@@ -125,7 +138,7 @@ class Workspace:
     _feeds: dict[int, Feed] = field(default_factory=dict)
     _plain_feeds: dict[str, tuple[ScanPlan, TableInfo]] = field(default_factory=dict)
     _unknown: list[str] = field(default_factory=list)
-    _spark: SparkQueries | None = None
+    _spark: Queries | None = None
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
@@ -197,15 +210,11 @@ class Workspace:
         if self.engine == "duckdb" or (not asked and size < self.context.config.view_spark_bytes):
             return None
         if self._spark is None:
-            engine = on_spark.active(self.context)
-            if engine is None and asked and dry:
-                self.used = "spark"  # which is not started to tell that
+            self._spark = provided("spark_queries")(self.context, self.tx, place, start=asked and not dry)
+            if self._spark is None:
+                if asked:
+                    self.used = "spark"  # which is not started to tell that
                 return None
-            if engine is None and asked:
-                engine = on_spark.started(self.context)
-            if engine is None:
-                return None
-            self._spark = on_spark.SparkQueries(engine, self.tx, place)
         try:
             rows = self._spark.run(text(), self._plain_feeds, dry=dry)
         except UnsupportedFeatureError as error:

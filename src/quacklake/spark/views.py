@@ -1,4 +1,4 @@
-"""Run the query of a view on Spark: its rows become staged files, which DuckDB reads in the refresh.
+"""Run the query of a materialized view on Spark: its rows become staged files, which DuckDB reads in the refresh.
 
 The query is translated as views of the lake are; what is not known to mean the same in Spark is refused. Spark reads
 the tables at the snapshot of the transaction, which commits the rows with the position, as on DuckDB.
@@ -7,36 +7,32 @@ the tables at the snapshot of the transaction, which commits the rows with the p
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import duckdb
 
-from quacklake.engines.duckdb.trees import Node
 from quacklake.errors import PredicateError, UnsupportedFeatureError
 from quacklake.format.bounds import ANYTHING
-from quacklake.format.names import fold, literal, quote
+from quacklake.format.names import fold, literal
 from quacklake.format.objects import TableInfo
 from quacklake.format.schema import Column
 from quacklake.format.types import parse_type
-from quacklake.materialized import rewriting
-from quacklake.materialized.query import Branch, Reference
+from quacklake.materialized.spark_text import FEEDS
 from quacklake.operations.context import LakeContext
 from quacklake.operations.handles import LakeHandle
 from quacklake.scan import ScanPlan
-from quacklake.sql import tree
+from quacklake.spark.runtime.settings import require_pyspark
 from quacklake.transaction import Transaction
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from quacklake.spark.engine import SparkEngine
     from quacklake.spark.sql.view_queries import Named, Relation
     from quacklake.spark.write.tasks import Staging
 
-FEEDS = "ql_feeds"
-"""The schema under which a query for Spark names the rows that came."""
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 _CARRIED = (*_INTEGERS, "boolean", "varchar", "float32", "float64", "date", "timestamp", "timestamptz", "uuid")
 """Types of columns that Spark reads and writes without loss, and that DuckDB takes back by a cast; decimals too."""
@@ -45,27 +41,30 @@ _TIMES = ("date", "timestamp", "timestamptz")
 """Types with infinite values, which Spark does not have."""
 
 
-def active(context: LakeContext) -> SparkEngine | None:
-    """Return the engine in the session of Spark that is active in this process, or None. None is started."""
+def spark_queries(context: LakeContext, tx: Transaction, place: TableInfo, *, start: bool) -> SparkQueries | None:
+    """Return what runs queries in the active session of Spark; without one None, or in a new one if it may ``start``.
+
+    Rows are staged below the folder of the table ``place``. Raises ``MissingExtraError`` where Spark cannot start.
+    """
+    session = _active_session()
+    if session is None and not start:
+        return None
+    require_pyspark()
+    from quacklake.spark.engine import SparkEngine
+
+    return SparkQueries(SparkEngine.of(LakeHandle(context), session), tx, place)
+
+
+def _active_session() -> SparkSession | None:
+    """Return the classic session that is active in this process, or None. None is started."""
     if "pyspark.sql" not in sys.modules:
         return None
     from pyspark.sql import SparkSession
 
-    from quacklake.spark.engine import SparkEngine
     from quacklake.spark.runtime.session import is_connect
 
     found = SparkSession.getActiveSession()
-    return None if found is None or is_connect(found) else SparkEngine.of(LakeHandle(context), found)
-
-
-def started(context: LakeContext) -> SparkEngine:
-    """Return the engine in the active session of Spark, else in a new one. Raise ``MissingExtraError``."""
-    from quacklake.spark.runtime.settings import require_pyspark
-
-    require_pyspark()
-    from quacklake.spark.engine import SparkEngine
-
-    return SparkEngine.of(LakeHandle(context), None)
+    return None if found is None or is_connect(found) else found
 
 
 @dataclass
@@ -176,37 +175,3 @@ def _is_carried(column: Column, *, computed: bool = False) -> bool:
     return (
         column.type in _CARRIED or parse_type(column.type).base == "decimal" or (computed and column.type == "int128")
     )
-
-
-def for_spark(connection: duckdb.DuckDBPyConnection, select: Node, branch: Branch) -> Node:
-    """Return a SELECT that writes out its groups and USING, without an order: the rows of a table have none."""
-    made = _without_using(connection, select, branch.references)
-    made["modifiers"] = [each for each in made["modifiers"] if each["type"] == "DISTINCT_MODIFIER"]
-    if made["aggregate_handling"] == "FORCE_AGGREGATES":
-        items = [item for item, given in zip(made["select_list"], branch.items, strict=True) if given.key]
-        made["aggregate_handling"] = "STANDARD_HANDLING"
-        made["group_expressions"] = [{**item, "alias": ""} for item in items]
-        made["group_sets"] = [list(range(len(items)))] if items else []
-    return made
-
-
-def _without_using(connection: duckdb.DuckDBPyConnection, select: Node, references: Sequence[Reference]) -> Node:
-    """Return a copy of a SELECT whose joins say ON; a column of USING is that of the left side, as in these joins."""
-    made = tree.copied(select)
-    owners: dict[str, str] = {}
-    node, place = made["from_table"], len(references) - 1
-    while node["type"] == "JOIN":
-        parts = []
-        for name in node.get("using_columns") or ():
-            owner = next(each for each in references[:place] if fold(name) in each.columns)
-            owners[fold(name)] = owner.alias
-            sides = (f"{quote(each.alias)}.{quote(name)}" for each in (owner, references[place]))
-            parts.append(tree.expression_of(connection, " = ".join(sides)))
-        if parts:
-            node["using_columns"], node["condition"] = [], rewriting.conjoined(connection, parts)
-        node, place = node["left"], place - 1
-    for each in tree.nodes(made) if owners else ():
-        names = each.get("column_names") if each.get("class") == "COLUMN_REF" else None
-        if names and fold(names[0]) in owners:
-            each["column_names"] = [owners[fold(names[0])], *names]
-    return made
