@@ -15,7 +15,7 @@ A package that is installed beside Quacklake names its parts in its ``pyproject.
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from quacklake.errors import ConfigError
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 __all__ = ["find_plugins", "load_plugin"]
+
+T = TypeVar("T")
 
 
 @cache
@@ -36,10 +38,24 @@ def find_plugins(group: str) -> tuple[EntryPoint, ...]:
     return tuple(found[name] for name in sorted(found))
 
 
-def load_plugin(entry: EntryPoint) -> Any:
-    """Return the object of an entry point. Raises ``ConfigError`` that names its package when it cannot be loaded."""
+@overload
+def load_plugin(entry: EntryPoint) -> Any: ...
+
+
+@overload
+def load_plugin(entry: EntryPoint, expected: type[T]) -> T: ...
+
+
+def load_plugin(entry: EntryPoint, expected: type = object) -> Any:
+    """Return the object of an entry point, which must be of the expected class.
+
+    Raises ``ConfigError`` that names its package when it cannot be loaded, or is something else.
+    """
     try:
-        return entry.load()
+        found = entry.load()
+        if not isinstance(found, expected):
+            raise TypeError(f"it must be a {expected.__name__}, not {found!r:.80}")
+        return found
     except Exception as error:
         package = "another package" if entry.dist is None else f"the package {entry.dist.name}"
         raise ConfigError(

@@ -7,7 +7,7 @@ import { ChaosPage } from "./chaos.tsx";
 import { SessionContext, useHeard, useLoad, useNewest, useRoute, useSession, type Session } from "./hooks.ts";
 import { Lazy, type LazyPage } from "./lazy.tsx";
 import { Live } from "./live.ts";
-import { MORE_PAGES } from "./more.ts";
+import { morePages } from "./more.ts";
 import { OverviewPage } from "./overview.tsx";
 import { PacketPage } from "./packet.tsx";
 import { routeTo, type Route } from "./route.ts";
@@ -17,9 +17,9 @@ import { StreamsPage } from "./streams.tsx";
 import { TablesPage } from "./tables.tsx";
 import { changeTheme } from "./theme.ts";
 import type { LakeFacts, Names } from "./types.ts";
-import { Empty, Icon, Waiting, type IconName } from "./ui.tsx";
+import { Empty, Icon, Waiting, type Drawing } from "./ui.tsx";
 
-const PAGES: readonly { id: string; label: string; icon: IconName }[] = [
+const PAGES: readonly { id: string; label: string; icon: Drawing }[] = [
   { id: "overview", label: "Overview", icon: "overview" },
   { id: "tables", label: "Tables", icon: "tables" },
   { id: "sql", label: "SQL", icon: "sql" },
@@ -162,7 +162,7 @@ function Shell() {
   const page = route.path[0] ?? "overview";
   const pages = usePages();
   useEffect(() => {
-    document.title = [route.path[1] ?? [...PAGES, ...MORE_PAGES].find((each) => each.id === page)?.label, "Quacklake"].filter(Boolean).join(" · ");
+    document.title = [route.path[1] ?? [...PAGES, ...morePages(facts.pages)].find((each) => each.id === page)?.label, "Quacklake"].filter(Boolean).join(" · ");
   }, [page, route.path[1]]);
   return (
     <div class="shell">
@@ -199,12 +199,12 @@ function Shell() {
 }
 
 /** Return the pages that have something to show: a lake without a pond has no page for it. */
-function usePages(): readonly { id: string; label: string; icon: IconName }[] {
+function usePages(): readonly { id: string; label: string; icon: Drawing }[] {
   const { facts } = useSession();
   const newest = useNewest(10_000);
   const names = useLoad((signal) => get<Names>("tables", {}, signal), [], newest);
   const tables = new Set(names.data?.tables ?? []);
-  const more = MORE_PAGES.filter((each) => (each.table === undefined || tables.has(each.table)) && (!each.admin || facts.role === "admin"));
+  const more = morePages(facts.pages).filter((each) => (each.table === undefined || tables.has(each.table)) && (!each.admin || facts.role === "admin"));
   return [...PAGES, ...more, ...(facts.demo ? [CHAOS] : [])];
 }
 
@@ -216,7 +216,7 @@ function Page({ page, route, demo }: { page: string; route: Route; demo: boolean
   if (page === "chaos" && demo) return <ChaosPage />;
   if (page === "row") return <PacketPage route={route} />;
   if (page === "streams") return <StreamsPage route={route} />;
-  const lazy = [SQL, ...MORE_PAGES].find((each) => each.id === page && (!each.admin || facts.role === "admin"));
+  const lazy = [SQL, ...morePages(facts.pages)].find((each) => each.id === page && (!each.admin || facts.role === "admin"));
   if (lazy !== undefined) return <Lazy page={lazy} route={route} />;
   return (
     <Empty title="There is no such page.">

@@ -4,12 +4,12 @@ import type { ComponentType } from "preact";
 import { useEffect, useState } from "preact/hooks";
 
 import type { Route } from "./route.ts";
-import { Failure, Waiting, type IconName } from "./ui.tsx";
+import { Failure, Waiting, type Drawing } from "./ui.tsx";
 
 export interface LazyPage {
   id: string;
   label: string;
-  icon: IconName;
+  icon: Drawing;
   load: () => Promise<ComponentType<{ route: Route }>>;
   /** The table that a lake has if there is something to see. */
   table?: string;

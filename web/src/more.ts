@@ -1,9 +1,11 @@
 /** The pages beside those that everybody opens first. */
 
 import type { LazyPage } from "./lazy.tsx";
+import { pageOf } from "./plugins.tsx";
+import type { PluginPage } from "./types.ts";
 
-export const MORE_PAGES: readonly LazyPage[] = [
-  { id: "pond", label: "Pond", icon: "pond", table: "pond.nodes", load: async () => (await import("./pond.tsx")).PondPage },
+const POND: LazyPage = { id: "pond", label: "Pond", icon: "pond", table: "pond.nodes", load: async () => (await import("./pond.tsx")).PondPage };
+const WORK: readonly LazyPage[] = [
   { id: "transactions", label: "Transactions", icon: "chain", table: "blockchain.transactions", load: async () => (await import("./transactions.tsx")).TransactionsPage },
   { id: "views", label: "Views", icon: "view", load: async () => (await import("./views.tsx")).ViewsPage },
   { id: "jobs", label: "Jobs", icon: "jobs", admin: true, load: async () => (await import("./joblist.tsx")).JobsPage },
@@ -12,3 +14,8 @@ export const MORE_PAGES: readonly LazyPage[] = [
   { id: "maintenance", label: "Maintenance", icon: "refresh", admin: true, load: async () => (await import("./maintenance.tsx")).MaintenancePage },
   { id: "backups", label: "Backups", icon: "folder", admin: true, load: async () => (await import("./backups.tsx")).BackupsPage },
 ];
+
+/** Return these pages in their order, those of plugins among them. */
+export function morePages(plugins: readonly PluginPage[]): readonly LazyPage[] {
+  return [POND, ...plugins.map(pageOf), ...WORK];
+}

@@ -10,6 +10,20 @@ export interface LakeFacts {
   catalog: string | null;
   /** Parts of a demo can be broken. */
   demo: boolean;
+  /** Pages that other packages bring. */
+  pages: readonly PluginPage[];
+}
+
+export interface PluginPage {
+  id: string;
+  title: string;
+  /** The path of an SVG drawing of 24 by 24. */
+  icon: string;
+  /** The table that a lake has if there is something to see. */
+  table: string | null;
+  /** Addresses, relative to that of this page. */
+  module: string;
+  style: string | null;
 }
 
 export interface Names {

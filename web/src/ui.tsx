@@ -39,10 +39,13 @@ const ICONS = {
 
 export type IconName = keyof typeof ICONS;
 
-export function Icon({ name }: { name: IconName }) {
+/** A drawing that the dashboard has, or one that a plugin brings. */
+export type Drawing = IconName | { path: string };
+
+export function Icon({ name }: { name: Drawing }) {
   return (
     <svg class="icon" viewBox="0 0 24 24" aria-hidden="true">
-      <path d={ICONS[name]} />
+      <path d={typeof name === "string" ? ICONS[name] : name.path} />
     </svg>
   );
 }

@@ -20,6 +20,7 @@ from quacklake.service.identity import Gate
 from quacklake.service.metrics import Requests
 from quacklake.service.operators import Operator, operator_router
 from quacklake.service.paths import divide
+from quacklake.service.plugins import ServicePlugin, describe_pages, load_service_plugins
 from quacklake.service.problems import PROBLEMS, add_handlers
 from quacklake.service.routes import (
     access,
@@ -80,15 +81,18 @@ def create_app(
     chaos: Chaos | None = None,
     commits: GroupCommits | None = None,
     operator: Operator | None = None,
+    plugins: Sequence[ServicePlugin] | None = None,
 ) -> FastAPI:
     """Return the application that serves the lakes behind a gate; closing it closes the gate.
 
     ``more`` are routers of other protocols, such as the Iceberg catalog. ``at_end`` is called before the gate closes.
     ``tracing`` makes spans of requests, and is closed at the end, and so are ``commits``, which others may use, too.
     ``chaos`` is for demos: its parts can be broken. ``operator`` lets those in who run a shared lake, and is closed at
-    the end.
+    the end. ``plugins`` are the parts of other packages, by default of all that are installed. Raises ``ConfigError``
+    that names the package of one that cannot be loaded.
     """
     settings = settings or ServiceSettings()
+    plugins = load_service_plugins() if plugins is None else plugins
 
     requests = Requests()
 
@@ -119,10 +123,11 @@ def create_app(
     add_handlers(app)
     _describe_tokens(app)
     app.state.demo = chaos is not None
+    app.state.pages = describe_pages(plugins)
     own = [module.router for module in _MODULES]
     own += [] if chaos is None else [chaos_router(chaos)]
     own += [] if operator is None else [operator_router(operator)]
-    _include(app, settings, own, more)
+    _include(app, settings, own, more, plugins)
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -138,14 +143,23 @@ def create_app(
     return app
 
 
-def _include(app: FastAPI, settings: ServiceSettings, own: Iterable[APIRouter], more: Iterable[APIRouter]) -> None:
-    """Add the routes of the service: its ``own``, those of other protocols, and the dashboard."""
+def _include(
+    app: FastAPI,
+    settings: ServiceSettings,
+    own: Iterable[APIRouter],
+    more: Iterable[APIRouter],
+    plugins: Sequence[ServicePlugin],
+) -> None:
+    """Add the routes of the service: its ``own``, those of plugins and of other protocols, and the dashboard."""
     app.include_router(health.router, prefix=settings.prefix)
     for router in own:
         app.include_router(router, prefix=f"{settings.prefix}{API}")
     app.include_router(ekko.router, prefix=f"{settings.prefix}/api")
+    for plugin in plugins:
+        for router in plugin.routers:
+            app.include_router(router, prefix=f"{settings.prefix}{plugin.prefix}")
     if settings.web:
-        app.include_router(dashboard_router(settings.prefix))
+        app.include_router(dashboard_router(settings.prefix, plugins))
     for router in more:
         app.include_router(router, prefix=settings.prefix)
 

@@ -9,14 +9,16 @@ from __future__ import annotations
 import gzip
 import hashlib
 import mimetypes
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
+
+from quacklake.service.plugins import FILES, ServicePlugin
 
 __all__ = ["FOLDER", "WebFile", "dashboard_router", "web_files"]
 
@@ -41,11 +43,11 @@ class WebFile:
     tag: str
 
 
-@lru_cache(maxsize=1)
-def web_files() -> Mapping[str, WebFile]:
-    """Return the files of the dashboard by their names; none if they were not made."""
-    paths = sorted(path for path in FOLDER.rglob("*") if path.is_file())
-    return {path.relative_to(FOLDER).as_posix(): _file(path) for path in paths}
+@cache
+def web_files(folder: Path = FOLDER) -> Mapping[str, WebFile]:
+    """Return the files of a folder by their paths in it: those of the dashboard, or of a plugin."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): _file(path) for path in paths}
 
 
 def _file(path: Path) -> WebFile:
@@ -54,9 +56,16 @@ def _file(path: Path) -> WebFile:
     return WebFile(content, gzip.compress(content, mtime=0), kind, f'"{hashlib.sha256(content).hexdigest()[:16]}"')
 
 
-def dashboard_router(prefix: str) -> APIRouter:
+def dashboard_router(prefix: str, plugins: Sequence[ServicePlugin] = ()) -> APIRouter:
     """Return the routes of the dashboard, which is at ``/ui/`` after the prefix of the service."""
     router = APIRouter(include_in_schema=False)
+    folders = {f"{FILES}{plugin.name}/": plugin.folder for plugin in plugins if plugin.folder is not None}
+
+    def find(path: str) -> WebFile | None:
+        for start, folder in folders.items():
+            if path.startswith(start):
+                return web_files(folder).get(path.removeprefix(start))
+        return web_files().get(path or _INDEX)
 
     async def entrance(request: Request) -> Response:
         """Lead to the dashboard, by an address relative to the one that was asked for."""
@@ -70,10 +79,10 @@ def dashboard_router(prefix: str) -> APIRouter:
     @router.api_route(prefix + "/ui/{path:path}", methods=["GET", "HEAD"])
     async def file(request: Request, path: str) -> Response:
         """Answer with a file; any other address leads to the page, which has only one."""
-        found = web_files().get(path or _INDEX)
+        found = find(path)
         if found is not None:
             return _answer(request, path, found)
-        if path.startswith(_KEPT) or _INDEX not in web_files():
+        if path.startswith((_KEPT, FILES)) or _INDEX not in web_files():
             raise HTTPException(404, "there is no such file of the dashboard")
         return _elsewhere("../" * path.count("/") or "./")
 

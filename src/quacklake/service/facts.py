@@ -44,10 +44,12 @@ async def answer_facts(
     *,
     role: Role = Role.READER,
     expiring: bool = False,
+    more: str = "",
 ) -> Response:
     """Answer with facts of one snapshot, or with 304 if the client has them and has at least the role.
 
-    ``expiring`` facts tell of other snapshots, too, which expire without a new one.
+    ``expiring`` facts tell of other snapshots, too, which expire without a new one. ``more`` is what the facts depend
+    on besides: another text is another tag.
     """
     service = service_of(request)
     identity = await service.enter(request, role)
@@ -55,7 +57,7 @@ async def answer_facts(
     def work() -> Response:
         at = resolved_version(identity.lake, version, timestamp)
         snapshot = identity.lake.current_snapshot() if at is None else at
-        tag = etag(request, identity, snapshot, _left(identity) if expiring else "")
+        tag = etag(request, identity, snapshot, more + (_left(identity) if expiring else ""))
         headers = {"ETag": tag, "Cache-Control": "private, no-cache", SNAPSHOT: str(snapshot)}
         if known(request, identity, tag):
             return Response(status_code=304, headers=headers)

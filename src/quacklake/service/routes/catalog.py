@@ -40,7 +40,7 @@ _ROWS: dict[int | str, dict[str, Any]] = {
 
 @router.get("/lake", summary="Describe the lake and yourself", operation_id="describe_lake", responses=FACTS)
 async def describe_lake(request: Request, lake: LakeName = None) -> Response:
-    """Return the newest snapshot, the format version, the principal and role of the token, and if this is a demo."""
+    """Return the newest snapshot, the format version, your name and role, and the pages that plugins bring."""
 
     def facts(identity: Identity, _: Lake | LakeAt, __: int) -> dict[str, Any]:
         return {
@@ -49,9 +49,11 @@ async def describe_lake(request: Request, lake: LakeName = None) -> Response:
             "format_version": identity.lake.version,
             "catalog": identity.lake.catalog,
             "demo": bool(request.app.state.demo),
+            "pages": pages,
         }
 
-    return await answer_facts(request, facts)
+    pages = request.app.state.pages
+    return await answer_facts(request, facts, more=json.dumps(pages) if pages else "")
 
 
 @router.get("/schemas", summary="List the schemas", operation_id="list_schemas", responses=FACTS)
