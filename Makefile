@@ -117,7 +117,7 @@ clean: ## Remove everything that can be made again
 	rm -rf .venv site build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.venv/.stamp: pyproject.toml constraints.txt scripts/setup.sh
+.venv/.stamp: pyproject.toml $(wildcard apps/*/pyproject.toml) constraints.txt scripts/setup.sh
 	@scripts/setup.sh
 
 .venv/spark-%: | .venv/.stamp

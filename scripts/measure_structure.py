@@ -1,7 +1,7 @@
 """Measure how the packages hang together: lines, arrows between folders, and what products take from the core.
 
-``python scripts/measure_structure.py`` prints four figures, ``--folders`` a line for each folder, and ``--names`` all
-that is imported from the core.
+``python scripts/measure_structure.py`` prints four figures and what each app takes from the package, ``--folders`` a
+line for each folder, and ``--names`` all that is imported from the core.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-SOURCE = Path(__file__).resolve().parent.parent / "src" / "quacklake"
+REPOSITORY = Path(__file__).resolve().parent.parent
+SOURCE = REPOSITORY / "src" / "quacklake"
 #: Folders and modules that are the core: what everything else stands on.
 CORE = frozenset(
     """
@@ -130,6 +131,14 @@ def print_summary(found: Structure) -> None:
     print(f"reaches through a context by others: {reaches}")
 
 
+def print_apps(repository: Path = REPOSITORY) -> None:
+    """Print for each app what it imports from the package beside its public names and errors."""
+    for folder in sorted(repository.glob("apps/*/src/*")):
+        found = measure(folder)
+        names = {f"{each.module}.{each.name}" for each in found.imports if each.folder not in ("errors", "")}
+        print(f"{folder.name}: {found.lines.total():,} lines, {len(names)} names of modules of the package")
+
+
 def main() -> None:
     """Print what was asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -140,6 +149,7 @@ def main() -> None:
     if chosen.folders:
         print_folders(found)
     print_summary(found)
+    print_apps()
     for name, importers in count_importers(found).items() if chosen.names else ():
         by_folder = ", ".join(f"{folder} {count}" for folder, count in importers.items())
         print(f"{importers.total():>4}  {name}  {by_folder}")

@@ -95,12 +95,13 @@ create_venv() {
 
 install_packages() {
     local pip=(.venv/bin/python -m pip --disable-pip-version-check --no-input)
+    local apps=(apps/ekko)
     # The pip of an older Python may not know today's package metadata, so it is replaced first.
     logged "replace pip" "${pip[@]}" install --upgrade --constraint constraints.txt pip
     say "installing packages (a few minutes the first time)"
     # Source packages (pyspark is one) build in an environment of their own, with pinned tools: .venv need not have any.
     logged "install the packages" "${pip[@]}" install --constraint constraints.txt --build-constraint constraints.txt \
-        --editable '.[all,dev]'
+        --editable '.[all,dev]' "${apps[@]/#/--editable=}"
 }
 
 have_postgres() { compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || command -v postgres >/dev/null; }

@@ -1,7 +1,7 @@
 """``python -m tests.newest``: what a stranger gets from ``pip install``, tried with the smoke tests.
 
-A wheel is built and installed without any pin, into an environment of its own for each set of extras. Servers come from
-``services``. Last, the newest DuckDB replaces the one that the extras ask for.
+A wheel is built and installed without any pin, into an environment of its own for each set of extras, the one with all
+of them with the apps. Servers come from ``services``. Last, the newest DuckDB replaces the one that the extras ask for.
 """
 
 from __future__ import annotations
@@ -74,13 +74,14 @@ class Environment:
         return done.returncode == 0
 
 
-def _run(*command: str | Path, environment: Mapping[str, str] | None = None) -> None:
-    subprocess.run(command, check=True, env=environment)
+def _run(*command: str | Path, environment: Mapping[str, str] | None = None, folder: Path | None = None) -> None:
+    subprocess.run(command, check=True, env=environment, cwd=folder)
 
 
-def _wheel(directory: Path) -> Path:
-    _run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", directory)
-    (wheel,) = directory.glob("*.whl")
+def _wheel(directory: Path, project: Path = REPOSITORY) -> Path:
+    before = set(directory.glob("*.whl"))
+    _run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", directory, folder=project)
+    (wheel,) = set(directory.glob("*.whl")) - before
     return wheel
 
 
@@ -144,7 +145,8 @@ def main() -> int:
         look("without extras", bare, {})
         if not chosen.bare:
             whole = Environment(chosen.directory / "newest-all", chosen.python)
-            whole.pip(f"{wheel}[all]", "pytest")
+            apps = [_wheel(Path(dist), path.parent) for path in (REPOSITORY / "apps").glob("*/pyproject.toml")]
+            whole.pip(f"{wheel}[all]", *map(str, apps), "pytest")
             with _servers() as variables:
                 spark = {"SMOKE_SPARK": "1"} if shutil.which("java") else {}
                 look("with [all]", whole, {**variables, **spark})

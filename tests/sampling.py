@@ -22,6 +22,7 @@ FOLDERS = {
     "tests/crash/": 0.25,
     "tests/dbt/": 0.3,
     "tests/dlt/": 0.3,
+    "tests/ekko/": 0.2,
     "tests/maintenance/": 0.22,
     "tests/materialized/": 0.22,
     "tests/pipelines/": 0.2,

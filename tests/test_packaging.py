@@ -15,6 +15,7 @@ from packaging.requirements import Requirement
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PACKAGE = REPOSITORY / "src" / "quacklake"
+APPS = sorted(path.parent for path in (REPOSITORY / "apps").glob("*/pyproject.toml"))
 
 
 @pytest.fixture(scope="module")
@@ -37,12 +38,38 @@ def test_the_wheel_contains_every_file_of_the_package(dist: Path) -> None:
         assert wanted - set(archive.namelist()) == set()
 
 
+@pytest.mark.parametrize("app", APPS, ids=lambda app: app.name)
+def test_the_wheel_of_an_app_contains_every_file_of_its_package_and_no_other(app: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path]
+    subprocess.run(command, cwd=app, check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    files = {path for path in (app / "src").rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+    with zipfile.ZipFile(wheel) as archive:
+        names = {name for name in archive.namelist() if ".dist-info/" not in name}
+    assert names == {path.relative_to(app / "src").as_posix() for path in files}
+    assert f"quacklake_{app.name}/py.typed" in names
+
+
+def test_the_package_imports_no_app(dist: Path) -> None:
+    (wheel,) = dist.glob("*.whl")
+    names = [f"quacklake_{app.name}" for app in APPS]
+    with zipfile.ZipFile(wheel) as archive:
+        texts = {name: archive.read(name).decode() for name in archive.namelist() if name.endswith(".py")}
+    # the demo shows an app that is beside it
+    texts = {name: text for name, text in texts.items() if name.rpartition("/")[2] not in ("demo.py", "samples.py")}
+    assert names and [name for name, text in texts.items() if any(app in text for app in names)] == []
+
+
 def test_the_source_distribution_has_what_builds_and_tests_it(dist: Path) -> None:
     (sdist,) = dist.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     wanted = ("Makefile", "pyproject.toml", "constraints.txt", "scripts/setup.sh", "src/quacklake/py.typed")
-    assert [name for name in (*wanted, "tests/conftest.py", "README.md", "LICENSE") if name not in names] == []
+    assert [
+        name
+        for name in (*wanted, "tests/conftest.py", "README.md", "LICENSE", "apps/ekko/pyproject.toml")
+        if name not in names
+    ] == []
 
 
 def test_the_metadata_leaves_no_system_out(dist: Path) -> None:
@@ -75,8 +102,8 @@ def test_the_wheel_installs_and_works_without_a_network(dist: Path, tmp_path: Pa
 
 
 def test_every_dependency_has_an_exact_version_for_development() -> None:
-    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
-    groups = [project["project"]["dependencies"], *project["project"]["optional-dependencies"].values()]
+    projects = [tomllib.loads((folder / "pyproject.toml").read_text())["project"] for folder in (REPOSITORY, *APPS)]
+    groups = [group for each in projects for group in (each["dependencies"], *each["optional-dependencies"].values())]
     needed = {Requirement(text).name.lower().replace("-", "_") for group in groups for text in group}
     lines = (REPOSITORY / "constraints.txt").read_text().splitlines()
     pinned = {line.partition("==")[0].lower().replace("-", "_") for line in lines if "==" in line}

@@ -15,6 +15,7 @@ from types import ModuleType
 import pytest
 
 import quacklake
+import quacklake_ekko
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SOURCE = REPOSITORY / "src" / "quacklake"
@@ -41,7 +42,10 @@ TESTED_IN: dict[str, tuple[str, ...]] = {
 
 
 def public_modules() -> list[str]:
-    names = ["quacklake", *(each.name for each in pkgutil.walk_packages(quacklake.__path__, "quacklake."))]
+    names = []
+    for package in (quacklake, quacklake_ekko):
+        name = package.__name__
+        names += [name, *(each.name for each in pkgutil.walk_packages(package.__path__, f"{name}."))]
     return [name for name in names if not any(part.startswith("_") for part in name.split("."))]
 
 
@@ -132,7 +136,7 @@ def test_no_import_at_run_time_goes_around_the_floors() -> None:
 def test_no_docstring_opens_like_a_question() -> None:
     question = re.compile(r'^ *"""(?:How|What|When|Where|Whether|Which|Who|Whose|Why)\b.*', re.MULTILINE)
     assert question.search('    """' + "Which files there are."), "the pattern finds nothing"
-    folders = ("src", "tests", "benchmarks", "services", "scripts", "examples")
+    folders = ("src", "apps", "tests", "benchmarks", "services", "scripts", "examples")
     paths = [path for folder in folders for path in (REPOSITORY / folder).rglob("*.py")]
     found = {str(path.relative_to(REPOSITORY)): question.findall(path.read_text(encoding="utf-8")) for path in paths}
     assert len(found) > 500

@@ -12,9 +12,10 @@ from typing import Any
 from quacklake.connectors.nats.connection import NatsConnection
 from quacklake.errors import QuacklakeError
 from quacklake.lake import Lake
-from quacklake.pipelines import ekko
 from quacklake.pipelines.definitions import Definitions
-from quacklake.pipelines.simulator import Simulation
+from quacklake_ekko.simulator import Simulation
+from quacklake_ekko.table import TABLE
+from quacklake_ekko.transactions import create_table
 
 __all__ = ["PIPELINE", "STREAM", "VIEW", "Publisher", "good_up_to", "prepare"]
 
@@ -91,11 +92,11 @@ def _query(forms: dict[str, str]) -> str:
 
 def prepare(lake: Lake, server: str, folder: Path, *, spark: bool) -> None:
     """Make the table, a view that follows it, and the pipeline from the stream into the lake, Delta and Iceberg."""
-    ekko.create_table(lake)
-    lake.sql(f"ALTER TABLE {ekko.TABLE} ADD COLUMN _sequence BIGINT")
+    create_table(lake)
+    lake.sql(f"ALTER TABLE {TABLE} ADD COLUMN _sequence BIGINT")
     lake.sql(
         f"CREATE MATERIALIZED VIEW {VIEW} REFRESH ON COMMIT AS SELECT date_trunc('minute', block_time) AS minute,"
-        f" network, count(*) AS transactions, count(*) FILTER (success) AS succeeded FROM {ekko.TABLE} GROUP BY ALL"
+        f" network, count(*) AS transactions, count(*) FILTER (success) AS succeeded FROM {TABLE} GROUP BY ALL"
     )
     Definitions(lake).apply(
         {
@@ -104,7 +105,7 @@ def prepare(lake: Lake, server: str, folder: Path, *, spark: bool) -> None:
             "source": {"type": "nats", "servers": server, "stream": STREAM, "schema": _MESSAGE},
             "query": _query(_ON_SPARK if spark else _LOCALLY),
             "sinks": [
-                {"name": "lake", "type": "lake", "table": ekko.TABLE},
+                {"name": "lake", "type": "lake", "table": TABLE},
                 {"name": "delta", "type": "delta", "location": str(folder / "delta")},
                 {
                     "name": "iceberg",

@@ -18,7 +18,6 @@ from quacklake.errors import NotFoundError, QuacklakeError, UnauthenticatedError
 from quacklake.lake import Lake
 from quacklake.lake.connect import connect
 from quacklake.pipelines.checkpoints import Checkpoints, Manifest
-from quacklake.pipelines.ekko import TABLE
 from quacklake.pipelines.origins import sequence_of
 from quacklake.pond.pond import Pond
 from quacklake.service.app import create_app
@@ -28,6 +27,7 @@ from quacklake.service.listening import new_token
 from quacklake.service.problems import TooBusyError
 from quacklake.service.serving import BackgroundService
 from quacklake.service.settings import ServiceSettings
+from quacklake_ekko.table import TABLE
 from services import NatsServer, PostgresServer, Unavailable
 from services.demo.blocks import PIPELINE, Publisher, good_up_to, prepare
 from services.demo.driver import Driver

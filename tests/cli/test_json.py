@@ -11,7 +11,6 @@ import pyarrow as pa
 from tests.cli.conftest import Run
 from tests.cli.names import command_names
 from tests.connectors.adoption import HandMade, field
-from tests.pipelines.arrow_files import START, open_folder, transactions
 
 STORY = """
     init
@@ -93,13 +92,6 @@ STORY = """
     pipeline run copy --until-caught-up
     pipeline status
     pipeline drop copy
-    migrate-arrow backfill arrow --dry-run
-    migrate-arrow backfill arrow
-    migrate-arrow compare arrow
-    migrate-arrow switch arrow --to lake
-    migrate-arrow status arrow
-    migrate-arrow retire arrow --dry-run
-    migrate-arrow retire arrow --yes
     config show
     config set pool_size 7
     config get pool_size
@@ -138,7 +130,6 @@ def test_every_command_answers_in_json(run: Run, elsewhere: Path) -> None:
     told: dict[str, object] = {}
     failed: list[tuple[str, int, str]] = []
     Path("copy.yaml").write_text("source: {type: lake, table: people}\nsinks: [{type: lake, table: copied}]\n")
-    open_folder(Path("arrow")).write(transactions(), START)
     for line in STORY.strip().splitlines():
         words = shlex.split(line)
         if words[0] == "add-files":

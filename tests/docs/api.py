@@ -10,7 +10,7 @@ import json
 import re
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +20,6 @@ import httpx
 
 import quacklake
 from quacklake.lake import Lake
-from quacklake.pipelines import ekko
 from quacklake.pipelines.definitions import Definitions
 from quacklake.pond import Pond
 from quacklake.pond.series import append_series
@@ -32,7 +31,7 @@ from quacklake.service.serving import BackgroundService
 from quacklake.service.settings import ServiceSettings
 from tests.docs.blocks import REPOSITORY
 
-__all__ = ["EXAMPLES", "PAGE", "Example", "made_page", "page", "running"]
+__all__ = ["EXAMPLES", "PAGE", "Example", "Ran", "describe_operation", "made_page", "page", "run_all", "running"]
 
 PAGE = REPOSITORY / "docs/reference/api.md"
 _HEAD = """\
@@ -165,12 +164,6 @@ EXAMPLES = (
     _api("list_nodes", "/pond/nodes?pattern=/*"),
     _api("describe_node", "/pond/node?path=/dock.series"),
     _api("draw_series", "/pond/series?path=/dock.series&width=2&from=2026-01-01&to=2026-01-01T00:03:00"),
-    Example("ekko_transactions", "/api/transactions/?networks=Avalanche&limit=1"),
-    Example("ekko_export", "/api/transactions/export?networks=Avalanche"),
-    Example("ekko_networks", "/api/transactions/networks"),
-    Example("ekko_stats", "/api/transactions/stats"),
-    Example("ekko_test", "/api/transactions/test"),
-    Example("ekko_transaction", "/api/transactions/0xabc"),
     _api("list_pipelines", "/pipelines"),
     _api("describe_pipeline", "/pipelines/copy"),
     _api("list_dead_letters", "/pipelines/copy/dead-letters"),
@@ -222,15 +215,6 @@ def fill(lake: Lake, control: Lake) -> None:
     minutes = [{"ts": START + dt.timedelta(minutes=number), "level": 1.5 * number} for number in range(4)]
     lake.create_table("readings", minutes)
     lake.create_materialized_view("sold", "SELECT product, sum(quantity) AS quantity FROM orders GROUP BY product")
-    ekko.create_table(lake)
-    block = {"number": "0x10", "hash": "0xb", "timestamp": "0x6955b900"}
-    transaction = {
-        "hash": "0xabc", "from": "0x1", "to": "0x2", "value": "5", "gas": "21000", "gasPrice": "1", "nonce": "0",
-        "input": "0x", "blockHash": "0xb", "blockNumber": "0x10", "transactionIndex": "0x0",
-    }  # fmt: skip
-    node = {"id": "n", "name": "n", "network": "Avalanche", "subnet": "Mainnet", "vm_type": "EVM"}
-    with ekko.DuckLakeWriter(lake) as writer:
-        writer.write_block({**block, "transactions": [transaction]}, node)
     pond = Pond.create_in(lake, control)
     rows = [{"timestamp": row["ts"], "level": row["level"]} for row in minutes]
     pond.run(["pond", "copy"], lambda fs: append_series(fs, "/dock.series", rows))
@@ -254,7 +238,7 @@ def running() -> Iterator[httpx.Client]:
         settings = ServiceSettings(port=0, backups=f"{folder}/backups")
         shared = quacklake.tenants(f"sqlite:///{folder}/shared.db", f"{folder}/shared", create=True)
         operator = Operator(shared, [_OPERATOR])
-        app = create_app(TokenGate(lake, {"a-secret": Role.ADMIN}), settings, operator=operator)
+        app = create_app(TokenGate(lake, {"a-secret": Role.ADMIN}), settings, operator=operator, plugins=())
         with BackgroundService(app, settings) as url:
             headers = {"Authorization": "Bearer a-secret", "Accept-Encoding": "identity"}
             with httpx.Client(base_url=url, headers=headers, timeout=60) as client:
@@ -271,7 +255,9 @@ class Ran:
     shown: str
 
 
-def run_all(client: httpx.Client, description: Mapping[str, Any]) -> dict[str, Ran]:
+def run_all(
+    client: httpx.Client, description: Mapping[str, Any], examples: Iterable[Example] = EXAMPLES
+) -> dict[str, Ran]:
     """Run the examples, and return them by operation."""
     methods = {
         operation["operationId"]: method.upper()
@@ -280,7 +266,7 @@ def run_all(client: httpx.Client, description: Mapping[str, Any]) -> dict[str, R
     }
     kept: dict[str, str] = {}
     found = {}
-    for example in EXAMPLES:
+    for example in examples:
         method = methods[example.operation]
         path, body = (_filled(part, kept) for part in (example.path, example.body))
         if example.operation == "events":
@@ -345,7 +331,7 @@ def page(description: Mapping[str, Any], ran: Mapping[str, Ran]) -> str:
     sections: dict[str, list[str]] = {}
     for path, methods in description["paths"].items():
         for method, operation in methods.items():
-            text = _operation(method.upper(), path, operation, ran[operation["operationId"]])
+            text = describe_operation(method.upper(), path, operation, ran[operation["operationId"]])
             sections.setdefault(operation["tags"][0], []).append(text)
     parts = [
         f"## {tag.capitalize() if tag != 'sql' else 'SQL'}\n\n" + "\n".join(texts) for tag, texts in sections.items()
@@ -353,7 +339,8 @@ def page(description: Mapping[str, Any], ran: Mapping[str, Ran]) -> str:
     return _HEAD + "\n" + "\n".join(parts)
 
 
-def _operation(method: str, path: str, operation: Mapping[str, Any], ran: Ran) -> str:
+def describe_operation(method: str, path: str, operation: Mapping[str, Any], ran: Ran) -> str:
+    """Return the text about an operation, with its example."""
     lines = [f"### {operation['summary']}", "", f"`{method} {path}`", "", operation.get("description", "").strip(), ""]
     parameters = [each for each in operation.get("parameters", ()) if each["name"] != "lake"]
     if parameters:

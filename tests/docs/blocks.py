@@ -9,7 +9,11 @@ from pathlib import Path
 __all__ = ["NOT_RUN", "PAGES", "REPOSITORY", "Block", "blocks", "page_id"]
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
+PAGES = [
+    REPOSITORY / "README.md",
+    *sorted((REPOSITORY / "docs").rglob("*.md")),
+    *sorted((REPOSITORY / "apps").glob("*/README.md")),
+]
 
 NOT_RUN = re.compile(r"<!-- not run: (.+) -->")
 """The comment on the line before a block that cannot run in a test, with the reason."""

@@ -1,4 +1,4 @@
-"""The scripts in ``examples/`` run as they are."""
+"""The scripts in ``examples/``, and those of the apps, run as they are."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from tests.docs.blocks import REPOSITORY
 from tests.duckdbs import needs_extensions
 from tests.layout import plain_only
 
-EXAMPLES = sorted(path for path in (REPOSITORY / "examples").iterdir() if path.is_file())
+_FOLDERS = [REPOSITORY / "examples", *(REPOSITORY / "apps").glob("*/examples")]
+EXAMPLES = sorted(path for folder in _FOLDERS for path in folder.iterdir() if path.is_file())
 #: Those of Spark run in the session that its tests share, and the notebook in tests/notebook.
 PLAIN = [path for path in EXAMPLES if path.suffix == ".py" and not path.stem.startswith("spark")]
 PRINTED = {
@@ -39,4 +40,5 @@ def test_an_example_runs_and_leaves_nothing_behind(example: Path, tmp_path: Path
 def test_every_example_is_in_the_readme() -> None:
     readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
     assert EXAMPLES
-    assert [path.name for path in EXAMPLES if f"examples/{path.name}" not in readme] == []
+    names = [str(path.relative_to(REPOSITORY)) for path in EXAMPLES]
+    assert [name for name in names if f"]({name})" not in readme] == []

@@ -50,7 +50,7 @@ class Machine:
     def start(self, name: str) -> None:
         service = COMPOSE["services"][name]
         command = self._replace(service.get("entrypoint") or service["command"]).replace("$$", "$")
-        command = re.sub(r"pip install '[^']*' && ", "", command)
+        command = re.sub(r"pip install '[^']*' \S+ && ", "", command)
         environment = {key: self._replace(str(value)) for key, value in service["environment"].items()}
         with (self.folder / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(

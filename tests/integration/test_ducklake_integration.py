@@ -23,10 +23,10 @@ from pyarrow.fs import FileSelector, S3FileSystem
 import quacklake
 from quacklake.connectors.nats.connection import NatsConnection
 from quacklake.errors import QuacklakeError
-from quacklake.pipelines.ekko import DuckLakeWriter, create_table
-from quacklake.pipelines.nats_writer import run_writer
-from quacklake.pipelines.settings import WriterSettings
-from quacklake.service.ekko import DuckLakeService
+from quacklake_ekko.nats_writer import run_writer
+from quacklake_ekko.service import DuckLakeService
+from quacklake_ekko.settings import WriterSettings
+from quacklake_ekko.transactions import DuckLakeWriter, create_table
 from services import NatsServer, S3Server
 from services.s3 import HEALTH
 from tests.docs.blocks import REPOSITORY
@@ -34,6 +34,7 @@ from tests.duckdbs import import_extension
 from tests.service.serving import client, served
 from tests.service.test_serve import running
 
+SCRIPTS = REPOSITORY / "apps" / "ekko" / "scripts"
 NODE = {"network": "Avalanche", "subnet": "Mainnet", "vm_type": "EVM"}
 
 
@@ -203,7 +204,7 @@ def test_the_store_tells_that_it_is_alive_at_the_path_of_minio(s3_server: S3Serv
 @pytest.mark.daily(0.2)
 def test_the_example_script_runs_from_packages(tmp_path: Path) -> None:
     found = subprocess.run(
-        [REPOSITORY / "scripts" / "run-ducklake-example.sh", "example"],
+        [SCRIPTS / "run-ducklake-example.sh", "example"],
         capture_output=True,
         text=True,
         check=False,
@@ -228,11 +229,11 @@ def test_the_example_script_uses_the_infrastructure_that_it_starts(
 
     services = (sys.executable, "-m", "services")
     try:
-        found = run(REPOSITORY / "scripts" / "run-ducklake-example.sh")
+        found = run(SCRIPTS / "run-ducklake-example.sh")
         assert found.returncode == 0, found.stderr
         assert "NATS: 200 messages" in found.stdout and "200 rows, 21 columns" in found.stdout
         assert re.search(r"files: [1-9]\d* in s3://ducklake-data/example-", found.stdout)
-        assert "NATS: 200 messages" in run(REPOSITORY / "scripts" / "run-ducklake-example.sh", "example").stdout
+        assert "NATS: 200 messages" in run(SCRIPTS / "run-ducklake-example.sh", "example").stdout
     finally:
         for name in ("s3", "nats"):
             run(*services, "stop", name)
@@ -265,7 +266,7 @@ def test_the_script_of_the_tests_finds_them_from_any_folder(tmp_path: Path, whic
     """E11: without an argument all of them, with ``minio`` those that use an S3 server; never a sample of functions."""
     words = [which, "--collect-only", "-p", "no:cacheprovider"] if which else []
     options = {"PYTEST_ADDOPTS": "--collect-only -p no:cacheprovider"} if not which else {}
-    command = [REPOSITORY / "scripts" / "test-ducklake.sh", *words]
+    command = [SCRIPTS / "test-ducklake.sh", *words]
     environment = {**os.environ, "PYTHON": sys.executable, **options}
     found = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment)
     assert found.returncode == 0, found.stdout + found.stderr
@@ -284,7 +285,7 @@ def test_the_script_of_the_tests_finds_them_from_any_folder(tmp_path: Path, whic
 
 @pytest.mark.daily(0.3)
 def test_the_script_of_the_tests_runs_them_and_tells_how_they_ended(tmp_path: Path) -> None:
-    script = [REPOSITORY / "scripts" / "test-ducklake.sh", "integration", "-p", "no:cacheprovider"]
+    script = [SCRIPTS / "test-ducklake.sh", "integration", "-p", "no:cacheprovider"]
     environment = {**os.environ, "PYTHON": sys.executable, "QUACKLAKE_TEST_PROFILE": "long"}
     for chosen, ending, told in [("without_the_extension_says_so", 0, "1 passed"), ("no_such_test", 5, "deselected")]:
         command = [*script, "-k", chosen]
@@ -294,5 +295,5 @@ def test_the_script_of_the_tests_runs_them_and_tells_how_they_ended(tmp_path: Pa
 
 @pytest.mark.parametrize("script", ["run-ducklake-example.sh", "test-ducklake.sh"])
 def test_the_scripts_say_what_they_take(script: str) -> None:
-    found = subprocess.run([REPOSITORY / "scripts" / script, "nonsense"], capture_output=True, text=True, check=False)
+    found = subprocess.run([SCRIPTS / script, "nonsense"], capture_output=True, text=True, check=False)
     assert found.returncode == 2 and found.stderr.startswith("usage: ")

@@ -17,13 +17,13 @@ from pyarrow import flight
 
 import quacklake
 from quacklake import Lake
-from quacklake.pipelines.ekko import TABLE
 from quacklake.service.access_gate import AccessGate
 from quacklake.service.app import create_app
 from quacklake.service.flight import FlightService, FlightSettings
 from quacklake.service.iceberg import iceberg_router
 from quacklake.service.serving import BackgroundService
 from quacklake.service.settings import ServiceSettings
+from quacklake_ekko.table import TABLE
 from tests.access.secrets import MARKS, fill
 from tests.service.flight.calls import EVERY, WRITES, Calls
 from tests.service.flight.conftest import options

@@ -12,13 +12,13 @@ import pytest
 
 import quacklake
 from quacklake.lake import Lake
-from quacklake.pipelines.ekko import create_table
 from quacklake.service.app import create_app
 from quacklake.service.demo import demo_lake
 from quacklake.service.identity import Role, TokenGate
 from quacklake.service.samples import add_block
 from quacklake.service.serving import BackgroundService
 from quacklake.service.settings import ServiceSettings
+from quacklake_ekko.transactions import create_table
 from services.browser import Browser, find_browser
 from services.demo.world import TenantGate
 from tests.seeds import SEED

@@ -140,6 +140,11 @@ def test_a_service_without_packages_has_only_its_own_parts(tmp_path: Path) -> No
         assert app.state.pages == []
         with BackgroundService(app) as url, client(url, "admin-token") as http:
             assert http.get("/api/v1/lake").json()["pages"] == []
+            description = http.get("/api/v1/openapi.json")
+            others = {path for path in description.json()["paths"] if not path.startswith("/api/v1/")}
+            assert others == {"/health/live", "/health/ready", "/metrics"}
+            assert "ekko" not in description.text.lower()
+            is_problem(http.get("/api/transactions/"), 404, "not_found.route")
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,10 @@ from rich.console import Console
 import quacklake
 from quacklake.cli.demo.stage import Stage
 from quacklake.errors import NotFoundError, UnauthenticatedError
-from quacklake.pipelines.ekko import TABLE, NodeConfig, transaction_row
 from quacklake.service.chaos import SinkCount
 from quacklake.service.identity import Role, TokenGate
+from quacklake_ekko.table import TABLE
+from quacklake_ekko.transactions import NodeConfig, transaction_row
 from services.browser import Browser, find_browser
 from services.demo import __main__ as demo
 from services.demo.blocks import BAD_EVERY, _messages, good_up_to

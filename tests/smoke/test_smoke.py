@@ -294,3 +294,10 @@ def test_spark_reads_writes_and_changes_a_table(tmp_path: Path) -> None:
             assert spark.sql("SELECT count(*) AS n FROM sales WHERE shop = 1").collect()[0]["n"] == 303
         finally:
             spark.session.stop()
+
+
+def test_an_app_that_is_installed_brings_its_commands_and_no_other_is_there(tmp_path: Path) -> None:
+    shown = subprocess.run(
+        [sys.executable, "-m", "quacklake.cli", "--help"], capture_output=True, text=True, cwd=tmp_path, check=True
+    ).stdout
+    assert ("migrate-arrow" in shown) == (importlib.util.find_spec("quacklake_ekko") is not None)

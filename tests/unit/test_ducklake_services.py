@@ -12,8 +12,8 @@ import pytest
 
 import quacklake
 from quacklake.errors import InputError, NotFoundError
-from quacklake.pipelines.ekko import DuckLakeWriter, create_table
-from quacklake.service.ekko import DuckLakeService, TransactionFilter
+from quacklake_ekko.service import DuckLakeService, TransactionFilter
+from quacklake_ekko.transactions import DuckLakeWriter, create_table
 from tests.service.serving import Served, is_problem, served
 
 NODES = {"Avalanche": ("Avalanche", "Mainnet", "EVM"), "Ethereum": ("Ethereum", "Sepolia", "EVM")}

@@ -29,7 +29,6 @@ from quacklake.service.routes import (
     care,
     catalog,
     changes,
-    ekko,
     health,
     layout,
     origins,
@@ -154,7 +153,6 @@ def _include(
     app.include_router(health.router, prefix=settings.prefix)
     for router in own:
         app.include_router(router, prefix=f"{settings.prefix}{API}")
-    app.include_router(ekko.router, prefix=f"{settings.prefix}/api")
     for plugin in plugins:
         for router in plugin.routers:
             app.include_router(router, prefix=f"{settings.prefix}{plugin.prefix}")

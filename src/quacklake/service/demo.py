@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 
 from quacklake.errors import InternalError, QuacklakeError
@@ -143,11 +144,12 @@ class DemoGate:
         from quacklake.service import samples
 
         now = dt.datetime.now(dt.UTC)
-        if not self._ended.is_set():
+        has_chains = find_spec("quacklake_ekko") is not None
+        if has_chains and not self._ended.is_set():
             samples.fill_chains(lake, now)
         if not self._ended.is_set():
             samples.fill_pond(lake, self._folder, now)
-        for number in range(_MOST):
+        for number in range(_MOST if has_chains else 0):
             if self._ended.wait(_EVERY_BLOCK):
                 return
             with suppress(QuacklakeError):  # a reader may have dropped the table

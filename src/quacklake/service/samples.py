@@ -124,7 +124,7 @@ def fill_docks(pond: Pond, now: dt.datetime) -> None:
 
 def fill_chains(lake: Lake, now: dt.datetime) -> None:
     """Fill the table of Ekko's transactions with some weeks of two networks, and make views of it."""
-    from quacklake.pipelines.ekko import create_table
+    from quacklake_ekko.transactions import create_table
 
     create_table(lake)
     half, seconds = FIRST // 2, 150

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Run
-from tests.pipelines.arrow_files import START, open_folder, transactions
+from tests.ekko.arrow_files import START, open_folder, transactions
 
 
 @pytest.fixture
@@ -60,3 +60,23 @@ def test_a_comparison_takes_a_time_and_allows_extra_rows(run: Run, files: Path) 
     assert run("migrate-arrow", "compare", "arrow", "--before", "2023-11-14 23:00").code == 0
     assert run("migrate-arrow", "compare", "arrow", "--before", "soon").code == 2
     assert "no Arrow files" in run("migrate-arrow", "compare", "elsewhere").err
+
+
+def test_every_command_answers_in_json(run: Run, files: Path) -> None:
+    for words in (
+        "backfill arrow --dry-run",
+        "backfill arrow",
+        "compare arrow",
+        "switch arrow --to lake",
+        "status arrow",
+        "retire arrow --dry-run",
+        "retire arrow --yes",
+    ):
+        answer = run("migrate-arrow", *words.split(), "--output", "json")
+        assert (answer.code, answer.err) == (0, ""), words
+        assert answer.json, words
+
+
+def test_help_lists_the_command_beside_those_of_maintenance(run: Run) -> None:
+    panel = run("--help").out.partition("Maintain")[2].partition("Administer")[0]
+    assert "migrate-arrow" in panel and "Move Ekko's Arrow files into the lake" in panel

@@ -100,14 +100,6 @@ _ACCESS = (
     Entry("grants", "List the grants of users and roles", "access:grants"),
 )
 
-_MIGRATE_ARROW = (
-    Entry("backfill", "Load the rows of Arrow files into the lake", "migrate_arrow:backfill"),
-    Entry("compare", "Compare the Arrow files with the lake", "migrate_arrow:compare"),
-    Entry("switch", "Let readers use the lake, or the Arrow files again", "migrate_arrow:switch"),
-    Entry("retire", "Remove the Arrow files that are in the lake", "migrate_arrow:retire"),
-    Entry("status", "Show how far the migration is", "migrate_arrow:status"),
-)
-
 COMMANDS: tuple[Entry, ...] = (
     Entry("init", "Create a lake", "config:init", _START),
     Entry("demo", "Show what a lake can do, in a temporary folder", "demo:demo", _START),
@@ -146,7 +138,6 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("prune-backups", "Remove old backups, and the files that only they need", "backup:prune_backups", _CARE),
     Entry("restore-backup", "Create a lake from a backup", "backup:restore_backup", _CARE),
     Entry("migrate", "Change the format version of a lake", "backup:migrate", _CARE),
-    Entry("migrate-arrow", "Move Ekko's Arrow files into the lake", panel=_CARE, commands=_MIGRATE_ARROW),
     Entry("access", "Manage the users of a lake and their tokens", panel=_SET, commands=_ACCESS),
     Entry("tenant", "Manage the catalogs (tenants) of a shared lake", panel=_SET, commands=_TENANT),
     Entry("config", "Show and change settings", panel=_SET, commands=_CONFIG),
