@@ -102,8 +102,8 @@ def test_routes_of_an_installed_package_are_part_of_the_service(url: str) -> Non
 
 def test_the_dashboard_is_told_of_pages_and_their_files_are_beside_its_own(url: str) -> None:
     with client(url, "reader-token") as http:
-        answer = http.get("/api/v1/lake")
-        assert answer.json()["pages"] == [
+        told = http.get("/api/v1/lake").json()["pages"]
+        assert [page for page in told if page["module"].startswith("plugins/herd/")] == [
             {"id": "herd", "title": "Herd", "module": "plugins/herd/page.js", "style": "plugins/herd/looks/page.css",
              "icon": "M4 4h16v16H4z", "table": None},
             {"id": "sheep", "title": "Sheep", "module": "plugins/herd/page.js", "style": None, "icon": "",
@@ -182,11 +182,11 @@ def test_the_tag_of_the_facts_is_another_one_when_pages_come(neighbour: Path, tm
     """A browser that has the facts of a service without a package must not keep them once it is installed."""
     sample_lake(tmp_path).close()
     tags: list[str] = []
-    for plugins, count in (((), 0), (None, 2)):
+    for plugins, names in (((), set()), (None, {"herd", "sheep"})):
         lake = quacklake.connect(f"sqlite:///{tmp_path}/lake.db")
         app = create_app(TokenGate(lake, TOKENS), plugins=plugins)
         with BackgroundService(app) as url, client(url, "reader-token") as http:
             answer = http.get("/api/v1/lake", headers={"If-None-Match": ", ".join(tags)})
-            assert answer.status_code == 200 and len(answer.json()["pages"]) == count
+            assert answer.status_code == 200 and {page["id"] for page in answer.json()["pages"]} >= names
             tags.append(answer.headers["etag"])
     assert len(set(tags)) == 2

@@ -6,7 +6,6 @@ import type { PluginPage } from "./types.ts";
 
 const POND: LazyPage = { id: "pond", label: "Pond", icon: "pond", table: "pond.nodes", load: async () => (await import("./pond.tsx")).PondPage };
 const WORK: readonly LazyPage[] = [
-  { id: "transactions", label: "Transactions", icon: "chain", table: "blockchain.transactions", load: async () => (await import("./transactions.tsx")).TransactionsPage },
   { id: "views", label: "Views", icon: "view", load: async () => (await import("./views.tsx")).ViewsPage },
   { id: "jobs", label: "Jobs", icon: "jobs", admin: true, load: async () => (await import("./joblist.tsx")).JobsPage },
   { id: "access", label: "Access", icon: "key", admin: true, load: async () => (await import("./access.tsx")).AccessPage },

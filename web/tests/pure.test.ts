@@ -3,7 +3,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { asked, coins, filterOf, short } from "../src/chain.ts";
 import { chooseChart, histogram, natureOf, placeOf, points } from "../src/choice.ts";
 import { drawing, lasting, perSecond, rateOf, stateOf, type Described } from "../src/flow.ts";
 import { ago, bytes, counted, quotedTable, referTo, splitName, splitPlace } from "../src/format.ts";
@@ -262,21 +261,6 @@ test("a span is zoomed about a point, moved, and kept inside the whole", () => {
   assert.deepEqual(spanOf({ from: "-5", to: "4" }), { from: -5, to: 4 });
   assert.deepEqual(listOf('["a", 1, "b"]'), ["a", "b"]);
   assert.deepEqual(listOf("{"), []);
-});
-
-test("amounts keep their digits, and filters ask for what they say", () => {
-  assert.equal(coins("1500000000000000000"), "1.5");
-  assert.equal(coins("12345000000000000000000"), "12,345");
-  assert.equal(coins("1"), "< 0.000001");
-  assert.equal(coins("0"), "0");
-  assert.equal(coins("115792089237316195423570985008687907853269984665640564039457", 18, 18), "115,792,089,237,316,195,423,570,985,008,687,907,853,269.984665640564039457");
-  assert.equal(coins("unknown"), "unknown");
-  assert.equal(short("0x106da76841651adaf93d530a16039aa990953ff5"), "0x106da7…953ff5");
-  const filter = filterOf({ kind: "failed", network: "Avalanche/Fuji", size: "7", page: "2", to: "2026-11-17" }, 3);
-  assert.deepEqual([filter.limit, filter.page], [20, 2]);
-  const query = asked(filter);
-  assert.deepEqual([query["networks"], query["subnets"], query["status"], query["transaction_types"], query["version"]], ["Avalanche", "Fuji", "failed", null, 3]);
-  assert.equal(asked(filterOf({ kind: "nonsense" }, null))["status"], null);
 });
 
 test("a plan is read with its files, and only one statement has one", () => {

@@ -2,16 +2,16 @@
 
 import { useEffect, useState } from "preact/hooks";
 
-import { ask, get, Problem, runSql } from "./api.ts";
+import { ask, get, Problem, runSql } from "dashboard/api.ts";
+import { ago, count, counted, moment, parseTime } from "dashboard/format.ts";
+import { told } from "dashboard/history.ts";
+import { replaceRoute, useHeard, useLoad, useNewest, useNow } from "dashboard/hooks.ts";
+import { routeTo, snapshotOf, type Route } from "dashboard/route.ts";
+import type { Row } from "dashboard/rows.ts";
+import type { Snapshot } from "dashboard/types.ts";
+import { Dialog, Empty, Failure, Figure, Icon, sentence, Tabs, Waiting } from "dashboard/ui.tsx";
+
 import { asked, coins, filterOf, KINDS, short, SIZES, type Filter } from "./chain.ts";
-import { ago, count, counted, moment, parseTime } from "./format.ts";
-import { told } from "./history.ts";
-import { replaceRoute, useHeard, useLoad, useNewest, useNow } from "./hooks.ts";
-import "./pages.css";
-import { routeTo, snapshotOf, type Route } from "./route.ts";
-import type { Row } from "./rows.ts";
-import type { Snapshot } from "./types.ts";
-import { Dialog, Empty, Failure, Figure, Icon, sentence, Tabs, Waiting } from "./ui.tsx";
 
 interface Transaction {
   hash: string;
