@@ -134,7 +134,7 @@ def test_rows_that_stand_for_far_more_are_refused_before_they_are_unpacked(tmp_p
 
 
 def test_a_server_beside_one_over_http_has_its_limits(tmp_path: Path) -> None:
-    limits = ServiceSettings(max_body=50_000, max_unpacked=200_000, statement_seconds=1.0)
+    limits = ServiceSettings(max_body=50_000, max_unpacked=200_000, statement_seconds=4.0)
     like = FlightSettings.like(limits, secret=SECRET)
     lake = quacklake.connect(f"sqlite:///{tmp_path}/lake.db", tmp_path / "data")
     lake.sql("CREATE TABLE t (a VARCHAR)")
