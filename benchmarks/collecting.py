@@ -16,10 +16,10 @@ from pathlib import Path
 from benchmarks.common import Bench, Result, at_most, slowdown
 from quacklake.pond import Pond
 from quacklake.pond.collectors.base import Run
-from quacklake.pond.collectors.hydrovu_options import HydroVuOptions
 from quacklake.pond.collectors.line_protocol import parse
 from quacklake.pond.collectors.listener import HttpListener
 from quacklake.pond.factories.registry import find
+from quacklake_sensors.hydrovu_options import HydroVuOptions
 from services import HydroVuServer
 
 TITLE = "readings a second that a collector stores, beside the bare speed of the server"

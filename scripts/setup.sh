@@ -93,9 +93,11 @@ create_venv() {
     fi
 }
 
+# Packages of this repository beside Quacklake itself.
+apps=(./apps/ekko ./apps/sensors)
+
 install_packages() {
     local pip=(.venv/bin/python -m pip --disable-pip-version-check --no-input)
-    local apps=(apps/ekko)
     # The pip of an older Python may not know today's package metadata, so it is replaced first.
     logged "replace pip" "${pip[@]}" install --upgrade --constraint constraints.txt pip
     say "installing packages (a few minutes the first time)"

@@ -15,7 +15,7 @@ __all__ = ["HydroVuServer", "LakeTechServer"]
 
 
 class _SimulatorServer(ConfiguredServer):
-    """A simulator of ``quacklake.pond.simulators``; ``settings`` are those of its dataclass."""
+    """A simulator of the package ``quacklake-sensors``; ``settings`` are those of its dataclass."""
 
     module: ClassVar[str]
     scheme = "http"
@@ -39,11 +39,11 @@ class HydroVuServer(_SimulatorServer):
     """HydroVu: tokens, friendly names, locations and pages of readings."""
 
     name = "hydrovu"
-    module = "quacklake.pond.simulators.hydrovu"
+    module = "quacklake_sensors.simulators.hydrovu"
 
 
 class LakeTechServer(_SimulatorServer):
     """LakeTech: an inbox of CSV files and reports in HTML."""
 
     name = "laketech"
-    module = "quacklake.pond.simulators.laketech"
+    module = "quacklake_sensors.simulators.laketech"

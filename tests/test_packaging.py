@@ -65,11 +65,8 @@ def test_the_source_distribution_has_what_builds_and_tests_it(dist: Path) -> Non
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     wanted = ("Makefile", "pyproject.toml", "constraints.txt", "scripts/setup.sh", "src/quacklake/py.typed")
-    assert [
-        name
-        for name in (*wanted, "tests/conftest.py", "README.md", "LICENSE", "apps/ekko/pyproject.toml")
-        if name not in names
-    ] == []
+    wanted += tuple(f"{app.relative_to(REPOSITORY)}/pyproject.toml" for app in APPS)
+    assert [name for name in (*wanted, "tests/conftest.py", "README.md", "LICENSE") if name not in names] == []
 
 
 def test_the_metadata_leaves_no_system_out(dist: Path) -> None:
@@ -102,12 +99,15 @@ def test_the_wheel_installs_and_works_without_a_network(dist: Path, tmp_path: Pa
 
 
 def test_every_dependency_has_an_exact_version_for_development() -> None:
-    projects = [tomllib.loads((folder / "pyproject.toml").read_text())["project"] for folder in (REPOSITORY, *APPS)]
-    groups = [group for each in projects for group in (each["dependencies"], *each["optional-dependencies"].values())]
+    projects = [tomllib.loads((each / "pyproject.toml").read_text())["project"] for each in (REPOSITORY, *APPS)]
+    groups = [
+        group for each in projects for group in (each["dependencies"], *each.get("optional-dependencies", {}).values())
+    ]
     needed = {Requirement(text).name.lower().replace("-", "_") for group in groups for text in group}
     lines = (REPOSITORY / "constraints.txt").read_text().splitlines()
     pinned = {line.partition("==")[0].lower().replace("-", "_") for line in lines if "==" in line}
-    assert needed - pinned - {"quacklake"} == set()
+    own = {each["name"].replace("-", "_") for each in projects}
+    assert needed - pinned - own == set()
 
 
 def test_libraries_are_loaded_when_something_needs_them() -> None:

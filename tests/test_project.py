@@ -19,6 +19,7 @@ import quacklake_ekko
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SOURCE = REPOSITORY / "src" / "quacklake"
+APPS = sorted(REPOSITORY.glob("apps/*/src/*/__init__.py"))
 README = REPOSITORY / "README.md"
 
 # Package registries: where packages come from is the installer's setting, not the project's.
@@ -42,10 +43,9 @@ TESTED_IN: dict[str, tuple[str, ...]] = {
 
 
 def public_modules() -> list[str]:
-    names = []
-    for package in (quacklake, quacklake_ekko):
-        name = package.__name__
-        names += [name, *(each.name for each in pkgutil.walk_packages(package.__path__, f"{name}."))]
+    packages = [quacklake, *(importlib.import_module(path.parent.name) for path in APPS)]
+    found = [(each.__name__, pkgutil.walk_packages(each.__path__, f"{each.__name__}.")) for each in packages]
+    names = [name for package, modules in found for name in (package, *(module.name for module in modules))]
     return [name for name in names if not any(part.startswith("_") for part in name.split("."))]
 
 

@@ -7,7 +7,7 @@ A package that is installed beside Quacklake names its parts in its ``pyproject.
 ``quacklake.pond_commands``
     Commands of ``pond``, in the same form.
 ``quacklake.pond_factories``
-    Modules that register factories and collectors of ponds when they are imported.
+    Modules that register a factory or collector of ponds when they are imported: that of the entry's name.
 ``quacklake.services``
     Parts of the service: each a ``ServicePlugin`` of ``quacklake.service.plugins``.
 """

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from quacklake.errors import ConnectorError
-from quacklake.pond.simulators import HydroVuSettings, HydroVuSimulator, LakeTechSettings, LakeTechSimulator
+from quacklake_sensors.simulators import HydroVuSettings, HydroVuSimulator, LakeTechSettings, LakeTechSimulator
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,7 +24,7 @@ DEVICES = json.dumps([{"name": "Vulink", "id": 4990594334457856}, {"name": "AT50
 def test_hydrovu_is_read_a_part_for_each_device(session: SparkSession, tmp_path: Path) -> None:
     from pyspark.sql import functions as f
 
-    from quacklake.pond.collectors.spark import HydroVuReader, register_collectors
+    from quacklake_sensors.spark import HydroVuReader, register_collectors
 
     register_collectors(session)
     settings = HydroVuSettings(interval=3600, end=HydroVuSettings.begin + 86_399, page_seconds=43_200, throttle_every=3)
@@ -52,7 +52,7 @@ def test_hydrovu_is_read_a_part_for_each_device(session: SparkSession, tmp_path:
 def test_laketech_is_read_a_part_for_each_file(session: SparkSession) -> None:
     from pyspark.sql import functions as f
 
-    from quacklake.pond.collectors.spark import register_collectors
+    from quacklake_sensors.spark import register_collectors
 
     register_collectors(session)
     with LakeTechSimulator(LakeTechSettings(days=1, interval=21_600)) as server:

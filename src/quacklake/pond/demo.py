@@ -17,8 +17,8 @@ from quacklake.pond.collectors.base import Report
 from quacklake.pond.pond import Pond
 from quacklake.pond.resources import Applied, apply, load
 from quacklake.pond.running import run_once
-from quacklake.pond.simulators import HydroVuSettings, HydroVuSimulator, LakeTechSettings, LakeTechSimulator
 from quacklake.pond.site.export import Built, export_site
+from quacklake_sensors.simulators import HydroVuSettings, HydroVuSimulator, LakeTechSettings, LakeTechSimulator
 
 DAYS = 7
 SITE = "docks"

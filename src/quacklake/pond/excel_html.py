@@ -1,4 +1,4 @@
-"""Reports that are called Excel files and are HTML: the form in which HydroVu exports readings."""
+"""Reports that are called Excel files and are HTML, as some loggers export readings."""
 
 from __future__ import annotations
 

@@ -238,12 +238,10 @@ class FS:
         """
         found = path if isinstance(path, NodePath) else self.get(path)
         node = found.node
-        if (
-            node.file_type is EntryType.DYNAMIC
-            and found.entry_type is EntryType.DATA
-            and self.backend.mounts is not None
-        ):
-            return self.backend.mounts.open(node)
+        if node.file_type is EntryType.DYNAMIC:
+            is_file = registry.factory_of(node).kind is EntryType.DATA
+            if is_file and self.backend.mounts is not None:
+                return self.backend.mounts.open(node)
         if node.file_type is not EntryType.DATA:
             kind = {EntryType.DIRECTORY: "a directory"}.get(found.entry_type, f"a {found.entry_type}")
             raise InputError(f"{found.path} is {kind}, not a file of bytes")

@@ -88,6 +88,8 @@ class Mounts:
 
     def _may_show(self, node: Node, inner: Node) -> bool:
         """Return whether a dynamic node of a mounted pond is computed, or in a mount that does not lead back here."""
+        if registry.looks_like(inner) is EntryType.DYNAMIC:
+            return False
         factory = registry.factory_of(inner)
         if not isinstance(factory, Mount | Inside):
             return isinstance(factory, registry.DirectoryFactory | registry.RowsFactory)

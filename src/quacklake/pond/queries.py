@@ -34,7 +34,9 @@ SERIES, SOURCE = "series", "source"
 
 
 def no_rows(found: NodePath) -> InputError:
-    """Return the error for a node that is asked for its rows and has none."""
+    """Return the error for a node that is asked for its rows and has none. Raises when its factory is missing."""
+    if found.node.file_type is EntryType.DYNAMIC:
+        registry.factory_of(found.node)
     hint = f"`pond list '{found.path}/**/*'` shows what is in it" if found.is_directory else "copy it as a table"
     return InputError(f"{found.path} is a {found.entry_type}, which has no rows", hint=hint)
 

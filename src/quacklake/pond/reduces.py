@@ -16,11 +16,10 @@ from quacklake.format.schema import TableSchema
 from quacklake.materialized import registry as views
 from quacklake.materialized.survey import StaleError, survey
 from quacklake.operations.reference import TableRef
-from quacklake.pond.factories import registry
 from quacklake.pond.factories.column_rename import selected, steps_of, transformed
 from quacklake.pond.factories.temporal_reduce import ON_COMMIT, ReducedOptions, ReducedSeries
 from quacklake.pond.fs import FS, NodePath
-from quacklake.pond.nodes import CONFIG, TIMESTAMP_COLUMN, EntryType
+from quacklake.pond.nodes import CONFIG, FACTORY, TIMESTAMP_COLUMN, EntryType
 from quacklake.pond.paths import table_of
 from quacklake.pond.reductions import view_name
 from quacklake.pond.series import bounds_of
@@ -66,7 +65,7 @@ def numbers_of(schema: pa.Schema, time: str) -> list[str]:
 
 def options_of(found: NodePath) -> ReducedOptions | None:
     """Return the options of a series that is a reduction of another; None for any other node."""
-    if found.node.file_type is not EntryType.DYNAMIC or registry.factory_of(found.node).name != ReducedSeries.name:
+    if found.node.file_type is not EntryType.DYNAMIC or found.node.attribute(FACTORY) != ReducedSeries.name:
         return None
     return ReducedOptions.of(found.node.attribute(CONFIG) or {})
 

@@ -11,6 +11,7 @@ from quacklake.config.mappings import Options
 from quacklake.connectors.options import resolved
 from quacklake.errors import ConfigError, InputError, nearest
 from quacklake.pond import remotes
+from quacklake.pond.factories import registry
 from quacklake.pond.fs import FS
 from quacklake.pond.host_files import sha256_of
 from quacklake.pond.inputs import ImportOptions, parse_host, rows_of
@@ -89,14 +90,28 @@ def _documents(path: Path) -> Iterator[Resource]:
         options.take("desc")
         options.take("metadata")
         options.finish()
-        if kind not in KINDS:
-            raise ConfigError(f"there is no kind {kind!r}", hint=nearest(kind, KINDS) or f"one of {', '.join(KINDS)}")
+        _maker_of(kind)
         yield Resource(kind, name, spec, path.parent)
 
 
 def apply(fs: FS, resources: Sequence[Resource], options: ImportOptions | None = None) -> list[Applied]:
     """Make the pond have every resource, in the order of the files. Raises before or without any change."""
-    return [Applied(each.kind, each.name, KINDS[each.kind](fs, each, options or ImportOptions())) for each in resources]
+    given = options or ImportOptions()
+    return [Applied(each.kind, each.name, _maker_of(each.kind)(fs, each, given)) for each in resources]
+
+
+def _maker_of(kind: str) -> Callable[[FS, Resource, ImportOptions], str]:
+    """Return what makes the pond have a resource of a kind. Raises ``ConfigError`` for a kind that there is not."""
+    if kind in KINDS:
+        return KINDS[kind]
+    failed = registry.load_all()
+    collectors = {each.resource: each.name for each in registry.factories() if each.resource is not None}
+    if kind in collectors:
+        return _collector(collectors[kind])
+    known = sorted({*KINDS, *collectors})
+    broken = next((error.message for error in failed.values()), None)
+    hint = nearest(kind, known) or broken or f"one of {', '.join(known)}, or a kind of a package to install"
+    raise ConfigError(f"there is no kind {kind!r}", hint=hint)
 
 
 def check_secrets(given: Any, what: str) -> None:
@@ -265,9 +280,7 @@ COLLECTORS = "/collectors"
 KINDS: dict[str, Callable[[FS, Resource, ImportOptions], str]] = {
     "Directory": _directory,
     "Factory": _factory,
-    "HydroVu": _collector("hydrovu"),
     "Inbox": _collector("inbox"),
-    "LakeTech": _collector("laketech"),
     "Link": _link,
     "Listener": _collector("http-listener"),
     "Logfiles": _collector("logfile-ingest"),
@@ -277,4 +290,4 @@ KINDS: dict[str, Callable[[FS, Resource, ImportOptions], str]] = {
     "Site": _site,
     "Table": _table,
 }
-"""The kinds of resources, and what makes the pond have one."""
+"""The kinds of resources of Quacklake, and what makes the pond have one. Collectors of packages add theirs."""

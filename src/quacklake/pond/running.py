@@ -29,7 +29,7 @@ _MOST_RUNNING = 64
 
 
 def runnable(found: NodePath) -> Runnable | None:
-    """Return what runs a node, or None for a node that nothing runs."""
+    """Return what runs a node, or None for a node that nothing runs. Raises when its factory is missing."""
     if found.node.file_type is not EntryType.DYNAMIC:
         return None
     factory = factory_of(found.node)
@@ -56,8 +56,8 @@ def find_runnable(fs: FS, name: str) -> NodePath:
 
 
 def all_runnable(fs: FS, folder: str = "/") -> list[NodePath]:
-    """Return the nodes below a directory that can be run."""
-    return [each for each in fs.glob(f"{folder.rstrip('/')}/**/*") if runnable(each) is not None]
+    """Return the nodes below a directory that can be run, also those whose factory is missing."""
+    return [each for each in fs.glob(f"{folder.rstrip('/')}/**/*") if each.entry_type is EntryType.DYNAMIC]
 
 
 def run_once(
@@ -130,6 +130,7 @@ class Watcher:
         self._pond, self._folder, self._args, self._tell, self._stop = pond, folder, args, tell, stop
         self._zone = pond.control.settings().get("timezone") or "UTC"
         self._jobs: dict[str, _Job] = {}
+        self._refused: set[tuple[Any, ...]] = set()
         self._snapshot = -1
         self._wake = threading.Event()
         self._turn = threading.Lock()
@@ -180,14 +181,17 @@ class Watcher:
             if job.running is None or job.running.done():
                 self._finish(self._jobs.pop(path))
         for path, found in there.items():
+            if _key(found) in self._refused:
+                continue
             if path in self._jobs:
                 self._jobs[path].found = found if self._jobs[path].key == _key(found) else self._jobs[path].found
                 continue
-            factory = runnable(found)
-            assert factory is not None
             try:
+                factory = runnable(found)
+                assert factory is not None
                 schedule = parse_schedule(str(found.node.attribute(SCHEDULE) or factory.every), self._zone)
             except QuacklakeError as error:
+                self._refused.add(_key(found))
                 self._tell(Event(path, error=error))
                 continue
             self._jobs[path] = _Job(found, factory, schedule, dt.datetime.now(dt.UTC))

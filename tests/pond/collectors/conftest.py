@@ -12,7 +12,7 @@ from quacklake.pond import Pond
 from quacklake.pond.collectors.base import Report, Run, Runnable
 from quacklake.pond.factories.registry import find
 from quacklake.pond.paths import table_of
-from quacklake.pond.simulators import HydroVuSettings, HydroVuSimulator
+from quacklake_sensors.simulators import HydroVuSettings, HydroVuSimulator
 
 Collect = Callable[..., Report]
 VULINK, AT500 = 4990594334457856, 6154708427603968

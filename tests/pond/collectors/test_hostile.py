@@ -8,7 +8,7 @@ import pytest
 
 from quacklake.errors import ConnectorError, ConstraintError, LimitError, QuacklakeError, ResultTooLargeError
 from quacklake.pond import Pond
-from quacklake.pond.simulators import HydroVuSettings, HydroVuSimulator
+from quacklake_sensors.simulators import HydroVuSettings, HydroVuSimulator
 from tests.pond.collectors.conftest import AT500, Collect, config, rows
 from tests.pond.collectors.test_hydrovu import active
 

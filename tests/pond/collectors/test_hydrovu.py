@@ -6,10 +6,10 @@ import pytest
 
 from quacklake.errors import ConfigError, ConnectorError, InputError, NotFoundError
 from quacklake.pond import Pond
-from quacklake.pond.collectors import hydrovu as collector_module
-from quacklake.pond.collectors.hydrovu_api import HydroVu
 from quacklake.pond.factories.registry import find
-from quacklake.pond.simulators import HydroVuSimulator
+from quacklake_sensors import hydrovu as collector_module
+from quacklake_sensors.hydrovu_api import HydroVu
+from quacklake_sensors.simulators import HydroVuSimulator
 from tests.pond.collectors.conftest import AT500, SECRET, VULINK, Collect, config, errors, rows
 
 DAY = 86_400

@@ -18,7 +18,7 @@ from quacklake.pond.collectors.group_commit import GroupCommit
 from quacklake.pond.collectors.line_protocol import parse
 from quacklake.pond.inputs import ImportOptions
 from quacklake.pond.running import run_once
-from quacklake.pond.simulators import HydroVuSimulator, LakeTechSettings, LakeTechSimulator
+from quacklake_sensors.simulators import HydroVuSimulator, LakeTechSettings, LakeTechSimulator
 from services import NatsServer
 from tests.crash.forks import Forks
 from tests.pond.collectors.conftest import AT500, SECRET, collector, config, rows

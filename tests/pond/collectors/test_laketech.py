@@ -11,7 +11,7 @@ import pytest
 
 from quacklake.errors import ConfigError, ConnectorError, CorruptFileError, InputError, SchemaMismatchError
 from quacklake.pond import Pond
-from quacklake.pond.simulators import LakeTechSettings, LakeTechSimulator
+from quacklake_sensors.simulators import LakeTechSettings, LakeTechSimulator
 from tests.pond.collectors.conftest import Collect, errors, rows
 
 NEW_YORK = "America/New_York"
@@ -101,8 +101,8 @@ HEAD = "Timestamp,Series Name,Location,Parameter,Value,Offset\n"
 def test_a_bad_file_is_named_with_its_row(
     collect: Collect, shared: Pond, name: str, text: str, kind: type[Exception], words: str
 ) -> None:
-    from quacklake.pond.collectors.laketech_inbox import LakeTechOptions, long_readings
     from quacklake.pond.collectors.wide import open_connection
+    from quacklake_sensors.laketech_inbox import LakeTechOptions, long_readings
 
     Path(name).write_text(text)
     with open_connection() as connection, pytest.raises(kind, match=words):
@@ -189,7 +189,7 @@ def test_local_times_need_a_zone(laketech: LakeTechSimulator, collect: Collect) 
     "options", [{}, {"url": "http://127.0.0.1", "folder": "x"}, {"folder": "x", "timezone": "Mars"}]
 )
 def test_wrong_options_are_refused(options: dict[str, str]) -> None:
-    from quacklake.pond.collectors.laketech_inbox import LakeTechOptions
+    from quacklake_sensors.laketech_inbox import LakeTechOptions
 
     with pytest.raises((ConfigError, InputError)):
         LakeTechOptions.of(options)

@@ -17,9 +17,9 @@ from quacklake.pond.collectors.group_commit import GroupCommit
 from quacklake.pond.collectors.line_protocol import parse
 from quacklake.pond.inputs import ImportOptions
 from quacklake.pond.running import run_once
-from quacklake.pond.simulators import HydroVuSimulator, LakeTechSettings, LakeTechSimulator
-from quacklake.pond.simulators.hydrovu import LATE, PARAMETERS, UNITS, reading
-from quacklake.pond.simulators.laketech import files_of
+from quacklake_sensors.simulators import HydroVuSimulator, LakeTechSettings, LakeTechSimulator
+from quacklake_sensors.simulators.hydrovu import LATE, PARAMETERS, UNITS, reading
+from quacklake_sensors.simulators.laketech import files_of
 from tests import seeds
 from tests.pond.collectors.conftest import AT500, Collect, collector, config, errors, rows
 

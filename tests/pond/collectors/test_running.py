@@ -16,7 +16,7 @@ import pytest
 
 from quacklake.pond import Pond
 from quacklake.pond.running import Event, Watcher
-from quacklake.pond.simulators import HydroVuSimulator
+from quacklake_sensors.simulators import HydroVuSimulator
 from tests.cli.conftest import Run
 from tests.pond.collectors.conftest import AT500, collector
 from tests.pond.conftest import csv

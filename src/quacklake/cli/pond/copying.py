@@ -55,8 +55,8 @@ def copy(
 
     In: a destination that is a directory, or ends with a slash, takes all files under their names; else there is one
     file, and its new path. Parquet files become tables, files for a path that ends in .series become series, and
-    everything else stays bytes, unless --format says otherwise. CSV, JSON, Parquet, Arrow, Excel and the HTML reports
-    of HydroVu have rows. Rows for an existing series are its next version.
+    everything else stays bytes, unless --format says otherwise. CSV, JSON, Parquet, Arrow, Excel and reports in
+    HTML that are called Excel files have rows. Rows for an existing series are its next version.
 
     Out: when the destination is host:///PATH, nodes of the pond are copied to this machine, tables and series as
     Parquet, or as the suffix of the file says. Several nodes go into a folder, and keep their paths there.

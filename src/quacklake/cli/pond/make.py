@@ -85,10 +85,12 @@ def _config(path: str | None) -> dict[str, Any]:
 
 
 def list_factories(context: PondContext) -> None:
-    """Each computes a directory, a table or a series."""
+    """Each computes a directory, a table or a series, or collects rows. Installed packages add more."""
     import pyarrow as pa
 
-    from quacklake.pond.factories import factories
+    from quacklake.pond.factories.registry import factories, load_all
 
+    failed = load_all()
     rows = [{"factory": each.name, "kind": str(each.kind), "description": each.description} for each in factories()]
+    rows += [{"factory": name, "kind": "", "description": error.message} for name, error in failed.items()]
     context.output.rows(pa.Table.from_pylist(rows))

@@ -1,5 +1,5 @@
 """Every collector that comes with a pond. Importing this module registers them."""
 
-from quacklake.pond.collectors import hydrovu, inbox, laketech, listener, logfiles, nats
+from quacklake.pond.collectors import inbox, listener, logfiles, nats
 
-__all__ = ["hydrovu", "inbox", "laketech", "listener", "logfiles", "nats"]
+__all__ = ["inbox", "listener", "logfiles", "nats"]

@@ -2,6 +2,9 @@
 
 A factory is a class with a name, registered here by :func:`register`. Its options are the YAML that ``pond mknod`` and
 ``pond apply`` keep in the node; :meth:`Factory.check` refuses wrong ones before the node is made.
+
+A factory of another package is an entry point of the group ``quacklake.pond_factories``: its name is that of the
+factory, and its module registers the factory when it is imported. It is imported when the factory is used.
 """
 
 from __future__ import annotations
@@ -11,7 +14,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from uuid import NAMESPACE_URL, uuid5
 
-from quacklake.errors import NotFoundError, nearest
+from quacklake.errors import ConfigError, NotFoundError, nearest
+from quacklake.plugins import find_plugins, load_plugin
 from quacklake.pond.nodes import CONFIG, FACTORY, EntryType, Node
 
 if TYPE_CHECKING:
@@ -28,6 +32,8 @@ class Factory(ABC):
     """The type that its nodes have for readers: a directory, a table, a series or a file."""
     is_internal: ClassVar[bool] = False
     """True for a factory that only other factories use."""
+    resource: ClassVar[str | None] = None
+    """The kind of the resources in YAML that describe its nodes, for a collector of another package."""
 
     @abstractmethod
     def check(self, config: Mapping[str, Any]) -> None:
@@ -56,6 +62,7 @@ class RowsFactory(Factory):
         """Create what the query needs in a schema of its own, and return the query, as SQL in that schema."""
 
 
+_PLUGINS = "quacklake.pond_factories"
 _FACTORIES: dict[str, Factory] = {}
 F = TypeVar("F", bound=type[Factory])
 
@@ -71,31 +78,71 @@ def _load_collectors() -> None:
     import quacklake.pond.collectors.registered  # noqa: F401
 
 
-def factories() -> list[Factory]:
-    """Return every factory, by name."""
+def load_all() -> dict[str, ConfigError]:
+    """Register every factory, and return the errors of those that cannot be loaded, by name."""
     _load_collectors()
+    failed = {}
+    for entry in find_plugins(_PLUGINS):
+        if entry.name not in _FACTORIES:
+            try:
+                load_plugin(entry)
+            except ConfigError as error:
+                failed[entry.name] = error
+    return failed
+
+
+def factories() -> list[Factory]:
+    """Return every factory that can be loaded, by name."""
+    load_all()
     return [_FACTORIES[name] for name in sorted(_FACTORIES) if not _FACTORIES[name].is_internal]
 
 
 def find(name: str) -> Factory:
-    """Return a factory. Raises ``NotFoundError`` that suggests another name."""
-    if name not in _FACTORIES:
-        _load_collectors()
-    found = _FACTORIES.get(name)
+    """Return a factory.
+
+    Raises ``NotFoundError`` that suggests another name, and ``ConfigError`` when the package that brings the factory
+    cannot be loaded.
+    """
+    found = _find(name)
     if found is None:
-        hint = nearest(name, _FACTORIES) or "`pond list-factories` shows those there are"
+        hint = nearest(name, _FACTORIES) or "`pond list-factories` lists those that are installed"
         raise NotFoundError(f"there is no factory {name!r}", hint=hint)
     return found
 
 
+def _find(name: str) -> Factory | None:
+    if name not in _FACTORIES:
+        _load_collectors()
+    if name not in _FACTORIES:
+        for entry in find_plugins(_PLUGINS):
+            if entry.name == name:
+                load_plugin(entry)
+    return _FACTORIES.get(name)
+
+
 def factory_of(node: Node) -> Factory:
-    """Return the factory of a dynamic node."""
-    return find(str(node.attribute(FACTORY)))
+    """Return the factory of a dynamic node. Raises ``NotFoundError`` or ``ConfigError`` if its package is missing."""
+    name = str(node.attribute(FACTORY))
+    found = _find(name)
+    if found is None:
+        raise NotFoundError(
+            f"{node.name} needs the factory {name!r}, which is not installed",
+            hint="a package beside Quacklake brings it: install that package",
+        )
+    return found
 
 
 def looks_like(node: Node) -> EntryType:
-    """Return what a node is to its readers: for a dynamic node what its factory makes, else its type."""
-    return factory_of(node).kind if node.file_type is EntryType.DYNAMIC else node.file_type
+    """Return what a node is to its readers: for a dynamic node what its factory makes, else its type.
+
+    A node whose factory is missing can be listed, and be computed or run where the package of its factory is.
+    """
+    if node.file_type is not EntryType.DYNAMIC:
+        return node.file_type
+    try:
+        return factory_of(node).kind
+    except (NotFoundError, ConfigError):
+        return EntryType.DYNAMIC
 
 
 def computed_children(fs: FS, node: Node) -> dict[str, Node]:

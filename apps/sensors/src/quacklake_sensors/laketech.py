@@ -19,12 +19,12 @@ from quacklake.pond.collectors.base import Failure, Item, Report, Run, Runnable,
 from quacklake.pond.collectors.files import Repeated
 from quacklake.pond.collectors.http import HttpClient, check_url
 from quacklake.pond.collectors.inbox import taken
-from quacklake.pond.collectors.laketech_inbox import InboxFile, LakeTechOptions, list_files, long_readings, open_file
 from quacklake.pond.collectors.wide import open_connection, widen
 from quacklake.pond.factories.registry import register
 from quacklake.pond.fs import FS
 from quacklake.pond.inputs import ImportOptions
 from quacklake.pond.series import Imported, Origin, append_series
+from quacklake_sensors.laketech_inbox import InboxFile, LakeTechOptions, list_files, long_readings, open_file
 
 _repeated = Repeated()
 
@@ -35,6 +35,7 @@ class LakeTechCollector(Runnable):
 
     name = "laketech"
     description = "Collects the files of a LakeTech inbox"
+    resource = "LakeTech"
 
     def check(self, config: Mapping[str, Any]) -> None:
         LakeTechOptions.of(config)

@@ -20,10 +20,10 @@ from quacklake.config.values import Secret
 from quacklake.connectors.options import resolved
 from quacklake.errors import ConfigError
 from quacklake.pond.collectors.http import HttpClient, check_url
-from quacklake.pond.collectors.hydrovu_api import HydroVu, Names
-from quacklake.pond.collectors.hydrovu_options import Device, HydroVuOptions
-from quacklake.pond.collectors.laketech_inbox import InboxFile, LakeTechOptions, list_files, long_readings, open_file
 from quacklake.pond.collectors.wide import open_connection
+from quacklake_sensors.hydrovu_api import HydroVu, Names
+from quacklake_sensors.hydrovu_options import Device, HydroVuOptions
+from quacklake_sensors.laketech_inbox import InboxFile, LakeTechOptions, list_files, long_readings, open_file
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-from quacklake.pond.simulators.server import Answer, Request, Simulator, main
+from quacklake_sensors.simulators.server import Answer, Request, Simulator, main
 
 _SERIES = {
     "surface": ("Surface pH", "Surface Temp", "Surface Chl-a", "Surface DO", "Surface Salinity", "Depth"),

@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass
 from urllib.parse import parse_qs
 
-from quacklake.pond.simulators.server import Answer, Request, Simulator, main
+from quacklake_sensors.simulators.server import Answer, Request, Simulator, main
 
 PARAMETERS = {
     "1": "Temperature",

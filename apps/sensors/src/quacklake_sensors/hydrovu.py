@@ -16,14 +16,14 @@ import pyarrow.compute as pc
 
 from quacklake.errors import InputError, NotFoundError, QuacklakeError
 from quacklake.pond.collectors.base import Failure, Item, Report, Run, Runnable, commit
-from quacklake.pond.collectors.hydrovu_api import LONG, HydroVu, Names
-from quacklake.pond.collectors.hydrovu_options import Device, HydroVuOptions
 from quacklake.pond.collectors.wide import REFUSE, open_connection, widen
 from quacklake.pond.factories.registry import register
 from quacklake.pond.fs import FS
 from quacklake.pond.inputs import ImportOptions
 from quacklake.pond.nodes import EntryType
 from quacklake.pond.series import Imported, Origin, append_series
+from quacklake_sensors.hydrovu_api import LONG, HydroVu, Names
+from quacklake_sensors.hydrovu_options import Device, HydroVuOptions
 
 _MICROS = 1_000_000
 
@@ -34,6 +34,7 @@ class HydroVuCollector(Runnable):
 
     name = "hydrovu"
     description = "Collects readings of devices from HydroVu"
+    resource = "HydroVu"
 
     def check(self, config: Mapping[str, Any]) -> None:
         HydroVuOptions.of(config)

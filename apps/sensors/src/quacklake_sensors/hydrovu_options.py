@@ -11,10 +11,10 @@ from quacklake.config.values import Secret
 from quacklake.connectors.options import resolved
 from quacklake.errors import ConfigError
 from quacklake.pond.collectors.http import HttpClient, HttpLimits, check_url
-from quacklake.pond.collectors.hydrovu_api import URL, HydroVu
 from quacklake.pond.collectors.wide import ON_CONFLICT, REFUSE
 from quacklake.pond.paths import check_name, parts
 from quacklake.pond.times import parse_bound
+from quacklake_sensors.hydrovu_api import URL, HydroVu
 
 
 @dataclass(frozen=True, slots=True)
