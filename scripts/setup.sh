@@ -94,7 +94,7 @@ create_venv() {
 }
 
 # Packages of this repository beside Quacklake itself.
-apps=(./apps/ekko ./apps/sensors)
+apps=(./apps/ekko ./apps/sensors ./apps/demo)
 
 install_packages() {
     local pip=(.venv/bin/python -m pip --disable-pip-version-check --no-input)

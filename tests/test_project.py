@@ -15,7 +15,6 @@ from types import ModuleType
 import pytest
 
 import quacklake
-import quacklake_ekko
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SOURCE = REPOSITORY / "src" / "quacklake"
@@ -131,6 +130,13 @@ def test_no_import_at_run_time_goes_around_the_floors() -> None:
         found += [f"{path.relative_to(SOURCE)}: {name}" for name in above]
     assert found == []
     assert "quacklake.lake.lake" in _named_modules(SOURCE / "lake" / "__init__.py"), "nothing was looked at"
+
+
+def test_quacklake_names_no_app() -> None:
+    names = "|".join(path.parent.name for path in APPS)
+    assert "quacklake_demo|quacklake_sensors" in names
+    found = [str(path.relative_to(REPOSITORY)) for path in SOURCE.rglob("*.py") if re.search(names, path.read_text())]
+    assert found == []
 
 
 def test_no_docstring_opens_like_a_question() -> None:

@@ -18,13 +18,13 @@ import duckdb
 import pyarrow as pa
 from rich.console import Console
 
-from quacklake.cli.demo.stage import Stage, own_settings
-from quacklake.cli.demo.streaming import lacking
 from quacklake.errors import QuacklakeError
 from quacklake.pond import reduces
-from quacklake.pond.demo import collect_week
-from quacklake.service.chaos import SinkCount
-from quacklake.service.samples import fill_docks
+from quacklake_demo.chaos import SinkCount
+from quacklake_demo.samples import fill_docks
+from quacklake_demo.stage import Stage, own_settings
+from quacklake_demo.streaming import lacking
+from quacklake_demo.week import collect_week
 from quacklake_ekko.table import TABLE
 from services.demo.blocks import VIEW, good_up_to
 from services.demo.readers import count, read_delta, read_iceberg, stock_duckdb

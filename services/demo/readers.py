@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quacklake.duckdb_versions import connect
-from quacklake.service.chaos import SinkCount
+from quacklake_demo.chaos import SinkCount
 from services.demo.blocks import good_up_to, options
 
 __all__ = ["Sequences", "count", "read_delta", "read_iceberg", "stock_duckdb"]

@@ -21,12 +21,12 @@ from quacklake.pipelines.checkpoints import Checkpoints, Manifest
 from quacklake.pipelines.origins import sequence_of
 from quacklake.pond.pond import Pond
 from quacklake.service.app import create_app
-from quacklake.service.chaos import Blow, Counts, SinkCount, Step
 from quacklake.service.identity import Identity, Role, TokenGate
 from quacklake.service.listening import new_token
 from quacklake.service.problems import TooBusyError
 from quacklake.service.serving import BackgroundService
 from quacklake.service.settings import ServiceSettings
+from quacklake_demo.chaos import FACTS, Blow, Counts, SinkCount, Step, chaos_router
 from quacklake_ekko.table import TABLE
 from services import NatsServer, PostgresServer, Unavailable
 from services.demo.blocks import PIPELINE, Publisher, good_up_to, prepare
@@ -192,7 +192,7 @@ class World:
         }
         gate = TenantGate(gates)
         settings = ServiceSettings(port=self._port, shutdown_seconds=5)
-        app = create_app(gate, settings, chaos=self.breaker)
+        app = create_app(gate, settings, more=[chaos_router(self.breaker)], facts=FACTS)
         self.service_url = self._stack.enter_context(BackgroundService(app, settings))
         self.publisher.start()
         self._stack.callback(self.publisher.stop)

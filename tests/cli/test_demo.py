@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console
 
 import quacklake
-from quacklake.cli.demo import streaming
-from quacklake.cli.demo.stage import Stage, open_lake
+from quacklake_demo import streaming
+from quacklake_demo.stage import Stage, open_lake
 from tests.cli.conftest import Answer, Run
 from tests.duckdbs import needs_extensions
 from tests.layout import plain_only

@@ -117,12 +117,11 @@ STORY = """
     tenant purge --yes --lake sqlite:///shared.db
 """
 ELSEWHERE = {
-    "demo",
     *("serve", "access revoke-token"),
     *("pipeline start", "pipeline stop", "pipeline logs"),
     *("tenant grant", "tenant revoke", "tenant expose", "tenant unexpose"),
 }
-"""Commands that are tested elsewhere: a demo, another process, an id, PostgreSQL."""
+"""Commands that are tested elsewhere: another process, an id, PostgreSQL."""
 
 
 def test_every_command_answers_in_json(run: Run, elsewhere: Path) -> None:

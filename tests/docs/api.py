@@ -24,11 +24,11 @@ from quacklake.pipelines.definitions import Definitions
 from quacklake.pond import Pond
 from quacklake.pond.series import append_series
 from quacklake.service.app import create_app
-from quacklake.service.demo import demo_lake
 from quacklake.service.identity import Role, TokenGate
 from quacklake.service.operators import Operator
 from quacklake.service.serving import BackgroundService
 from quacklake.service.settings import ServiceSettings
+from quacklake_demo.shop import demo_lake
 from tests.docs.blocks import REPOSITORY
 
 __all__ = ["EXAMPLES", "PAGE", "Example", "Ran", "describe_operation", "made_page", "page", "run_all", "running"]

@@ -81,6 +81,16 @@ def test_every_command_of_the_pond_is_documented_with_its_options(name: str) -> 
     assert missing == []
 
 
+@pytest.mark.parametrize("program", [QUACKLAKE, POND], ids=lambda program: program.name)
+def test_the_page_of_the_demos_has_their_options(program: Program) -> None:
+    page = (REPOSITORY / "docs/guides/demo.md").read_text(encoding="utf-8")
+    section = page.partition(f"## {program.name} demo\n")[2].partition("\n## ")[0]
+    general = CLI.read_text(encoding="utf-8") + POND_CLI.read_text(encoding="utf-8")
+    texts = list(_parameters("demo", program))
+    assert len(texts) > 1
+    assert [text for text in texts if f"`{text}" not in section and f"`{text}" not in general] == []
+
+
 def test_the_page_of_the_pond_has_no_command_that_is_gone() -> None:
     documented = re.findall(r"^## pond ([\w-]+)$", POND_CLI.read_text(encoding="utf-8"), re.MULTILINE)
     assert documented == [entry.name for entry in POND_COMMANDS]

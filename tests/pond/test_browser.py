@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 from quacklake.pond import Pond
-from quacklake.pond.demo import build_site, collect_week
 from quacklake.pond.series import append_series
 from quacklake.pond.site.export import export_site, store_site
 from quacklake.pond.site.serving import server
+from quacklake_demo.week import build_site, collect_week
 from services.browser import Browser
 from tests.pond.conftest import START
 

@@ -15,9 +15,9 @@ from quacklake.maintenance.backup.checking import check_backup
 from quacklake.operations.stores import open_backups
 from quacklake.service.access_gate import AccessGate
 from quacklake.service.app import create_app
-from quacklake.service.demo import demo_lake
 from quacklake.service.serving import BackgroundService
 from quacklake.service.settings import ServiceSettings
+from quacklake_demo.shop import demo_lake
 from services.browser import Browser
 from tests.service.pages import Page, clean, picture
 from tests.service.serving import OpenLakes, Served, client, is_problem, sample_lake, served

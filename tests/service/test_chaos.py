@@ -9,12 +9,12 @@ import pytest
 
 import quacklake
 from quacklake.service.app import create_app
-from quacklake.service.chaos import Blow, Counts, SinkCount, Step
-from quacklake.service.demo import DemoGate
 from quacklake.service.identity import Role, TokenGate
 from quacklake.service.problems import TooBusyError
 from quacklake.service.serving import BackgroundService
 from quacklake.service.settings import ServiceSettings
+from quacklake_demo.chaos import FACTS, Blow, Counts, SinkCount, Step, chaos_router
+from quacklake_demo.shop import DemoGate
 from services.browser import Browser, find_browser
 from tests.service.pages import Page
 from tests.service.serving import TOKENS, Served, client, is_problem
@@ -57,7 +57,8 @@ def toy() -> Toy:
 def demo(tmp_path: Path, toy: Toy) -> Iterator[Served]:
     lake = quacklake.connect(f"sqlite:///{tmp_path}/lake.db", tmp_path / "data", create=True)
     settings = ServiceSettings(port=0)
-    with BackgroundService(create_app(TokenGate(lake, TOKENS), settings, chaos=toy), settings) as url:
+    app = create_app(TokenGate(lake, TOKENS), settings, more=[chaos_router(toy)], facts=FACTS)
+    with BackgroundService(app, settings) as url:
         clients = [client(url, f"{role}-token") for role in ("reader", "writer", "admin")] + [client(url, None)]
         yield Served(lake, url, *clients)
         for each in clients:
@@ -82,7 +83,7 @@ def test_only_administrators_break_a_demo(demo: Served, toy: Toy) -> None:
 
 @pytest.mark.parametrize("kind", ["tokens", "demo"])
 def test_no_other_service_can_be_broken(tmp_path: Path, kind: str) -> None:
-    if kind == "demo":  # that of `quacklake serve --demo`, which has nothing to break
+    if kind == "demo":  # that of `quacklake serve-demo`, which has nothing to break
         gate: TokenGate | DemoGate = DemoGate(tmp_path, TOKENS)
     else:
         lake = quacklake.connect(f"sqlite:///{tmp_path}/lake.db", tmp_path / "data", create=True)
@@ -91,7 +92,7 @@ def test_no_other_service_can_be_broken(tmp_path: Path, kind: str) -> None:
     app = create_app(gate, settings)
     assert not [path for path in app.openapi()["paths"] if "chaos" in path]
     with BackgroundService(app, settings) as url, client(url, "admin-token") as admin:
-        assert admin.get("/api/v1/lake").json()["demo"] is False
+        assert "demo" not in admin.get("/api/v1/lake").json()
         assert admin.get("/api/v1/chaos").status_code == 404
         assert admin.post("/api/v1/chaos/driver").status_code == 404
 

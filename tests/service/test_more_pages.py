@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.csv as pcsv
 import pytest
 
-from quacklake.service.demo import demo_lake
-from quacklake.service.samples import add_block, fill_chains, fill_pond
+from quacklake_demo.samples import add_block, fill_chains, fill_pond
+from quacklake_demo.shop import demo_lake
 from services.browser import Browser
 from tests.service.pages import Page, clean, picture, shift, tabbed
 from tests.service.serving import Served, served

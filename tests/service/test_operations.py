@@ -55,7 +55,7 @@ def test_each_request_is_a_line_of_json_without_tokens_and_values(
 
 
 def test_the_command_logs_requests_as_json_where_that_is_asked_for() -> None:
-    with running("--demo", "--log-format", "json") as (process, url, token):
+    with running("--log-format", "json", command="serve-demo") as (process, url, token):
         with client(url, token) as own:
             assert own.get("/api/v1/lake?lake=lake").status_code == 200
         process.terminate()

@@ -13,11 +13,11 @@ import pytest
 import quacklake
 from quacklake.lake import Lake
 from quacklake.service.app import create_app
-from quacklake.service.demo import demo_lake
 from quacklake.service.identity import Role, TokenGate
-from quacklake.service.samples import add_block
 from quacklake.service.serving import BackgroundService
 from quacklake.service.settings import ServiceSettings
+from quacklake_demo.samples import add_block
+from quacklake_demo.shop import demo_lake
 from quacklake_ekko.transactions import create_table
 from services.browser import Browser, find_browser
 from services.demo.world import TenantGate

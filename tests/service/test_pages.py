@@ -15,10 +15,10 @@ import pytest
 import quacklake
 from quacklake.lake import Lake
 from quacklake.service.app import create_app
-from quacklake.service.demo import demo_lake, incoming_orders
 from quacklake.service.identity import Role, TokenGate
 from quacklake.service.serving import BackgroundService
 from quacklake.service.settings import ServiceSettings
+from quacklake_demo.shop import demo_lake, incoming_orders
 from services.browser import Browser
 from tests.service.pages import CONTROL, Page, clean, picture
 from tests.service.serving import Served, served

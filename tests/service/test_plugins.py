@@ -137,7 +137,7 @@ def test_a_page_of_a_package_is_shown_and_hidden(url: str, browser: Browser) -> 
 def test_a_service_without_packages_has_only_its_own_parts(tmp_path: Path) -> None:
     with sample_lake(tmp_path) as lake:
         app = create_app(TokenGate(lake, TOKENS), ServiceSettings(port=0), plugins=())
-        assert app.state.pages == []
+        assert app.state.facts == {"pages": []}
         with BackgroundService(app) as url, client(url, "admin-token") as http:
             assert http.get("/api/v1/lake").json()["pages"] == []
             description = http.get("/api/v1/openapi.json")

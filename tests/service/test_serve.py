@@ -22,11 +22,11 @@ from tests.service.serving import client
 
 
 @contextmanager
-def running(*options: str) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
+def running(*options: str, command: str = "serve") -> Iterator[tuple[subprocess.Popen[str], str, str]]:
     """Run the command until the end of a block; yield the process, the URL and the token."""
-    command = [sys.executable, "-m", "quacklake.cli", "serve", "--port", "0", *options]
+    words = [sys.executable, "-m", "quacklake.cli", command, "--port", "0", *options]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("QUACKLAKE_")}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
     try:
         assert process.stdout is not None
         url = process.stdout.readline().split()[-1]
@@ -44,7 +44,7 @@ def running(*options: str) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
 
 
 def test_the_demo_starts_with_sample_data_a_url_and_a_token() -> None:
-    with running("--demo") as (process, url, token):
+    with running(command="serve-demo") as (process, url, token):
         assert url.startswith("http://127.0.0.1:") and token.startswith("ql_")
         with client(url, token) as own:
             assert {"main.orders", "main.products"} <= {*own.get("/api/v1/tables").json()["tables"]}
@@ -62,7 +62,7 @@ def test_the_demo_starts_with_sample_data_a_url_and_a_token() -> None:
 def test_a_service_that_cannot_start_says_so_in_lines_of_a_json_log() -> None:
     """P53: nothing else is on standard error."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        command = [sys.executable, "-m", "quacklake.cli", "serve", "--demo", "--log-format", "json"]
+        command = [sys.executable, "-m", "quacklake.cli", "serve-demo", "--log-format", "json"]
         ended = subprocess.run(
             [*command, "--port", str(taken.getsockname()[1])], capture_output=True, text=True, timeout=120
         )
@@ -76,14 +76,14 @@ def test_a_demo_that_ends_as_soon_as_it_is_told_of_leaves_nothing(
     tmp_path: Path, ending: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    with running("--demo") as (process, _, __):
+    with running(command="serve-demo") as (process, _, __):
         process.send_signal(ending)
         assert process.wait(30) == 0
     assert [*tmp_path.iterdir()] == []
 
 
 def test_the_address_and_the_token_are_told_before_anything_that_takes_long_is_loaded() -> None:
-    loaded = "import quacklake.cli.commands.serve, quacklake.service.listening, sys;" + (
+    loaded = "import quacklake_demo.serving, quacklake.service.listening, sys;" + (
         "print(*{'duckdb', 'fastapi', 'numpy', 'pyarrow', 'sqlalchemy', 'uvicorn'} & {*sys.modules})"
     )
     found = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
@@ -96,13 +96,13 @@ def test_a_package_that_is_missing_is_told_before_the_service_listens(
     from quacklake.cli import main
 
     monkeypatch.setitem(sys.modules, "fastavro", None)
-    assert main(["serve", "--demo", "--port", "0"]) == 1
+    assert main(["serve-demo", "--port", "0"]) == 1
     told = capsys.readouterr()
     assert "the service needs the package fastavro" in told.err and "Token" not in told.out
 
 
 def test_nothing_that_takes_long_is_loaded_before_the_service_listens() -> None:
-    loaded = "import quacklake.service.app, quacklake.service.iceberg, quacklake.service.demo, sys;" + (
+    loaded = "import quacklake.service.app, quacklake.service.iceberg, quacklake_demo.shop, sys;" + (
         "print(*{'pandas', 'sqlglot', 'polars', 'pyspark', 'quacklake.pipelines', 'quacklake.pond'} & {*sys.modules})"
     )
     found = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
@@ -139,9 +139,10 @@ def test_users_of_the_lake_come_in_by_http_iceberg_and_flight(tmp_path: Path) ->
 @pytest.mark.parametrize(
     "options",
     [
-        ["--host", "0.0.0.0", "--anonymous", "reader", "--demo"],
-        ["--tls-key", "x", "--demo"],
-        ["--tokens", "/nowhere", "--demo"],
+        ["--host", "0.0.0.0", "--anonymous", "reader"],
+        ["--tls-key", "x"],
+        ["--tokens", "/nowhere"],
+        ["--tenants"],
     ],
 )
 def test_a_service_that_would_be_open_or_half_set_up_does_not_start(
@@ -149,7 +150,7 @@ def test_a_service_that_would_be_open_or_half_set_up_does_not_start(
 ) -> None:
     from quacklake.cli import main
 
-    assert main(["serve", *options]) == 1
+    assert main(["serve-demo", *options]) == 1
     assert "error:" in capsys.readouterr().err
 
 

@@ -15,10 +15,10 @@ import pytest
 from rich.console import Console
 
 import quacklake
-from quacklake.cli.demo.stage import Stage
 from quacklake.errors import NotFoundError, UnauthenticatedError
-from quacklake.service.chaos import SinkCount
 from quacklake.service.identity import Role, TokenGate
+from quacklake_demo.chaos import SinkCount
+from quacklake_demo.stage import Stage
 from quacklake_ekko.table import TABLE
 from quacklake_ekko.transactions import NodeConfig, transaction_row
 from services.browser import Browser, find_browser

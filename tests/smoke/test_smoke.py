@@ -246,8 +246,16 @@ def test_a_table_is_exported_as_a_workbook_and_comes_back(lake: Lake, tmp_path: 
     assert table.to_arrow().sort_by("id").equals(wanted)
 
 
+@pytest.mark.skipif(not has("quacklake_demo"), reason="the package quacklake-demo is not installed")
 def test_the_demo_without_spark_ends_well(command: Callable[..., str]) -> None:
     assert "steps in" in command("demo", "--events", "0")
+
+
+@pytest.mark.skipif(not has("quacklake_sensors"), reason="the package quacklake-sensors is not installed")
+def test_a_pond_has_the_collectors_of_a_package() -> None:
+    from quacklake.pond.factories import find
+
+    assert find("hydrovu").resource == "HydroVu"
 
 
 def test_help_lists_every_command(command: Callable[..., str]) -> None:

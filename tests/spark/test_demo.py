@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.console import Console
 
-from quacklake.cli.demo import streaming as events
-from quacklake.cli.demo.stage import Stage, open_lake, own_settings
-from quacklake.cli.demo.streaming import stream
+from quacklake_demo import streaming as events
+from quacklake_demo.stage import Stage, open_lake, own_settings
+from quacklake_demo.streaming import stream
 from tests.catalog.stock import attached, connect
 from tests.layout import plain_only
 

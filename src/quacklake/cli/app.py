@@ -49,8 +49,6 @@ INTERRUPTED = 130
 BROKEN_PIPE = 141
 """The exit code when the reader of the output stops early, as ``head`` does: what a shell reports for SIGPIPE."""
 
-_OWN_SCREEN = ("demo", "serve")
-"""Commands that show their own progress, or none."""
 _GARBAGE = 250_000
 """Objects created before the garbage collector runs: imported modules are not garbage."""
 _HELP_NAMES: Mapping[str, Any] = {"help_option_names": ["-h", "--help"]}
@@ -59,7 +57,7 @@ _HELP_NAMES: Mapping[str, Any] = {"help_option_names": ["-h", "--help"]}
 def run(program: Program = QUACKLAKE) -> NoReturn:
     """Run a program. It exits without tearing down every module, which takes as long as a small command."""
     gc.set_threshold(_GARBAGE)
-    hidden = unneeded(sys.argv[1:])
+    hidden = unneeded(sys.argv[1:], program)
     sys.meta_path.insert(0, _Without(hidden))
     if hidden:
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy would start threads, and nothing here needs them
@@ -108,7 +106,13 @@ def command_line(program: Program = QUACKLAKE) -> Any:
     return _group_of(program, Entry(program.name, program.help, commands=program.commands), root=root)
 
 
-def _run(program: Program, function: Callable[..., int | None], ctx: typer.Context, values: Mapping[str, Any]) -> int:
+def _run(
+    program: Program,
+    entry: Entry,
+    function: Callable[..., int | None],
+    ctx: typer.Context,
+    values: Mapping[str, Any],
+) -> int:
     """Run a command, and report its errors. The caller reports wrong usage."""
     options = Options.of(ctx)
     form = Form(options.output == "json", Form.of_words(options.words).is_log)
@@ -123,7 +127,7 @@ def _run(program: Program, function: Callable[..., int | None], ctx: typer.Conte
                     warn_of_variables(unknown, form)
                 telemetry.configure_logging(context.config.log_level, context.config.log_format)
             watched = log_failures_of_threads() if form.is_log else nullcontext()
-            with watched, nullcontext() if function.__name__ in _OWN_SCREEN else waiting(f"{ctx.info_name}: working"):
+            with watched, nullcontext() if entry.shows_progress else waiting(f"{ctx.info_name}: working"):
                 code = function(context, **values)
             sys.stdout.flush()
         except (KeyboardInterrupt, typer.Abort):
@@ -155,15 +159,19 @@ _NO_TABLE = re.compile(r"\s*select\b(?!.*\b(?:from|table|pivot|unpivot|describe|
 """A query that names no table: a name in a statement may mean a source of messages, whose reader needs numpy."""
 
 
-def unneeded(words: Sequence[str]) -> frozenset[str]:
+def unneeded(words: Sequence[str], program: Program = QUACKLAKE) -> frozenset[str]:
     """Return the packages that Arrow and DuckDB would load for a command line that does not need them.
 
-    They do so to recognise frames and arrays, which takes up to half of a command's time.
+    They do so to recognise frames and arrays, which takes up to half of a command's time. A command of another package
+    may need any of them.
     """
-    if any(word in argument for argument in words for word in ("demo", "spark")):
+    if any("spark" in argument for argument in words):
         return frozenset()
     if not {"--help", "-h"}.isdisjoint(words):
         return frozenset({"pandas", "numpy", "attr"})  # rich would look for classes made with attrs
+    own = {entry.name for entry in program.commands}
+    if words and (own.isdisjoint(words) or not (words[0] in own or words[0].startswith("-"))):
+        return frozenset()
     query = words[:1] == ["sql"] and any(map(_NO_TABLE.match, words[1:2]))
     return frozenset({"pandas", "numpy"} if query or not _READERS.isdisjoint(words[:1]) else {"pandas"})
 
@@ -265,16 +273,16 @@ def _load(program: Program, entry: Entry) -> Any:
     function = getattr(importlib.import_module(module), name)
     app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
     help_ = f"{entry.help}.\n\n{inspect.getdoc(function) or ''}".rstrip()
-    app.command(entry.name, help=help_, context_settings=dict(_HELP_NAMES))(_with_common(program, function))
+    app.command(entry.name, help=help_, context_settings=dict(_HELP_NAMES))(_with_common(program, entry, function))
     return _tidied(typer.main.get_command(app))
 
 
-def _with_common(program: Program, function: Callable[..., int | None]) -> Callable[..., int]:
+def _with_common(program: Program, entry: Entry, function: Callable[..., int | None]) -> Callable[..., int]:
     """Return the function with the common options, which :class:`Options` reads from the context."""
 
     def call(ctx: typer.Context, **values: Any) -> int:
         given = {name: value for name, value in values.items() if name not in program.common}
-        return _run(program, function, ctx, given)
+        return _run(program, entry, function, ctx, given)
 
     own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
     context = inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -13,7 +13,6 @@ from starlette.types import Receive, Scope, Send
 
 import quacklake
 from quacklake.service.appends import GroupCommits
-from quacklake.service.chaos import Chaos, chaos_router
 from quacklake.service.dashboard import dashboard_router
 from quacklake.service.direct import DirectAppends
 from quacklake.service.identity import Gate
@@ -77,7 +76,7 @@ def create_app(
     more: Sequence[APIRouter] = (),
     at_end: Callable[[], object] = lambda: None,
     tracing: Tracing | None = None,
-    chaos: Chaos | None = None,
+    facts: Mapping[str, Any] | None = None,
     commits: GroupCommits | None = None,
     operator: Operator | None = None,
     plugins: Sequence[ServicePlugin] | None = None,
@@ -86,9 +85,9 @@ def create_app(
 
     ``more`` are routers of other protocols, such as the Iceberg catalog. ``at_end`` is called before the gate closes.
     ``tracing`` makes spans of requests, and is closed at the end, and so are ``commits``, which others may use, too.
-    ``chaos`` is for demos: its parts can be broken. ``operator`` lets those in who run a shared lake, and is closed at
-    the end. ``plugins`` are the parts of other packages, by default of all that are installed. Raises ``ConfigError``
-    that names the package of one that cannot be loaded.
+    ``facts`` are added to what the service says of its lake. ``operator`` lets those in who run a shared lake, and is
+    closed at the end. ``plugins`` are the parts of other packages, by default of all that are installed. Raises
+    ``ConfigError`` that names the package of one that cannot be loaded.
     """
     settings = settings or ServiceSettings()
     plugins = load_service_plugins() if plugins is None else plugins
@@ -121,10 +120,8 @@ def create_app(
     )
     add_handlers(app)
     _describe_tokens(app)
-    app.state.demo = chaos is not None
-    app.state.pages = describe_pages(plugins)
+    app.state.facts = {"pages": describe_pages(plugins), **(facts or {})}
     own = [module.router for module in _MODULES]
-    own += [] if chaos is None else [chaos_router(chaos)]
     own += [] if operator is None else [operator_router(operator)]
     _include(app, settings, own, more, plugins)
     if settings.cors_origins:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from quacklake.pond import Pond
-from quacklake.pond.demo import build_site, collect_week
+from quacklake_demo.week import build_site, collect_week
 from tests.cli.conftest import Run
 
 

@@ -16,6 +16,7 @@ class Entry:
     """A command: its name, its purpose, and its function (``module:function``) or its own commands.
 
     A module without a dot is one of the program's own package; another package writes ``package.module:function``.
+    ``shows_progress`` is True for a command that shows its own progress, or none.
     """
 
     name: str
@@ -23,6 +24,7 @@ class Entry:
     home: str = ""
     panel: str | None = None
     commands: tuple[Entry, ...] = ()
+    shows_progress: bool = False
 
 
 _START, _READ, _WRITE, _BACK, _CARE, _SET = "Start", "Read", "Write", "Go back in time", "Maintain", "Administer"
@@ -102,8 +104,7 @@ _ACCESS = (
 
 COMMANDS: tuple[Entry, ...] = (
     Entry("init", "Create a lake", "config:init", _START),
-    Entry("demo", "Show what a lake can do, in a temporary folder", "demo:demo", _START),
-    Entry("serve", "Let other programs use a lake over HTTP", "serve:serve", _START),
+    Entry("serve", "Let other programs use a lake over HTTP", "serve:serve", _START, shows_progress=True),
     Entry("sql", "Run SQL statements, or open a SQL shell", "sql:sql", _READ),
     Entry("info", "Show the location, snapshot and size of a lake", "tables:info", _READ),
     Entry("tables", "List the tables with their rows, files and bytes", "tables:tables", _READ),

@@ -7,7 +7,7 @@ import signal
 import sys
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from quacklake.cli.context import Context
 from quacklake.cli.options import option
@@ -15,10 +15,12 @@ from quacklake.errors import ConfigError, MissingExtraError, NotFoundError
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping
+    from contextlib import ExitStack
 
     from fastapi import FastAPI
 
+    from quacklake.lake import Lake
     from quacklake.service.appends import GroupCommits
     from quacklake.service.flight import FlightService
     from quacklake.service.identity import Gate, Role
@@ -28,107 +30,145 @@ if TYPE_CHECKING:
     from quacklake.service.web_tokens import WebTokens
 
 
-def serve(
-    context: Context,
-    host: Annotated[str, option("--host", "The address to listen on.", "ADDRESS")] = "127.0.0.1",
-    port: Annotated[int, option("--port -p", "The port to listen on; 0 for any free one.", "PORT")] = 8080,
-    demo: Annotated[bool, option("--demo", "Serve a temporary lake with sample data.")] = False,
-    tokens: Annotated[
-        str | None, option("--tokens", "A file with lines of a role (reader, writer, admin) and a token.", "FILE")
-    ] = None,
-    users: Annotated[bool, option("--users", "Let in the users of the lake, by tokens of lake.access.")] = False,
-    oidc_issuer: Annotated[
-        str | None, option("--oidc-issuer", "The provider whose tokens also let users in; with --users.", "URL")
-    ] = None,
-    oidc_audience: Annotated[str | None, option("--oidc-audience", "The audience of its tokens.", "NAME")] = None,
-    oidc_keys: Annotated[str | None, option("--oidc-keys", "Its keys: a JWKS.", "URL|FILE")] = None,
-    oidc_claim: Annotated[
-        str | None, option("--oidc-claim", "The claim that names the user, by default sub.", "NAME")
-    ] = None,
-    anonymous: Annotated[
-        Literal["reader", "writer", "admin"] | None,
-        option("--anonymous", "The role of requests without a token, on this machine only.", "ROLE"),
-    ] = None,
-    flight: Annotated[int | None, option("--flight", "Also serve Flight SQL on a port; 0 for any.", "PORT")] = None,
-    tls_certificate: Annotated[str | None, option("--tls-certificate", "A certificate, for https.", "FILE")] = None,
-    tls_key: Annotated[str | None, option("--tls-key", "The key of the certificate.", "FILE")] = None,
-    prefix: Annotated[str, option("--prefix", "The path before every route, as in /lake.", "PATH")] = "",
-    max_body: Annotated[str, option("--max-body", "The most bytes of a request.", "SIZE")] = "64MiB",
-    timeout: Annotated[str, option("--timeout", "The longest time of a statement.", "DURATION")] = "30s",
-    no_web: Annotated[bool, option("--no-web", "Serve no dashboard.")] = False,
-    backups: Annotated[
-        str | None, option("--backups", "A folder or s3:// URL where admins may put backups.", "PLACE")
-    ] = None,
-    tenants: Annotated[bool, option("--tenants", "Serve every catalog of a shared lake to its users.")] = False,
-    operators: Annotated[
-        str | None, option("--operators", "A file of tokens that manage the tenants; one is made without it.", "FILE")
-    ] = None,
-    cors: Annotated[list[str] | None, option("--cors", "An origin whose pages may call the service.", "ORIGIN")] = None,
-) -> None:
-    """Without --tokens and --users, the command makes a token with the role admin and prints it.
+class ServedLake:
+    """The lake that a command serves: that of ``quacklake serve`` is the one of the options and settings.
 
-    With --tenants, requests name their catalog (?lake=NAME), and the token that is printed is one of an operator, who
-    makes, limits, renames and drops catalogs and their first administrators, and reads no rows.
-
-    The API is described at /api/v1/openapi.json, and /iceberg is an Iceberg REST catalog. With --log-format json, every
-    request is logged as a line. OTEL_EXPORTER_OTLP_ENDPOINT turns tracing on. The command ends on Ctrl-C or SIGTERM.
+    A command of another package serves another lake: it is the method ``serve`` of a subclass that opens that lake.
     """
-    _check_installed()
-    import tempfile
-    from contextlib import ExitStack
 
-    from quacklake.config import parse_duration, parse_size
-    from quacklake.service import listening
-    from quacklake.service.identity import Role
-    from quacklake.service.settings import ServiceSettings
+    opens_late: ClassVar[bool] = False
+    """True for a lake that is opened when the service listens already; requests wait for it."""
 
-    if context.config.log_format == "json":  # for a program that collects them, not for a person at a terminal
-        logging.getLogger("quacklake.service").setLevel(logging.INFO)
-    known = _tokens(tokens)
-    web = _web_tokens(oidc_issuer, oidc_audience, oidc_keys, oidc_claim)
-    _check_doors(users=users or tenants, others=bool(known) or anonymous is not None, web=web is not None)
-    if operators is not None and not tenants:
-        raise ConfigError("operators manage tenants", hint="pass --tenants, too")
-    if tenants and (demo or users):
-        raise ConfigError("--tenants goes without --users and --demo", hint="it lets in the users of every catalog")
-    listening.check_place(host, authenticated=anonymous is None)
-    tls = _tls(tls_certificate, tls_key)
-    settings = ServiceSettings(
-        host=host,
-        port=port,
-        prefix=prefix,
-        web=not no_web,
-        backups=backups or "",
-        cors_origins=tuple(cors or ()),
-        max_body=parse_size(max_body),
-        statement_seconds=parse_duration(timeout).total_seconds(),
-    )
-    made = None
-    managing = [] if operators is None else _lines(operators)
-    if tenants and not managing:
-        made = listening.new_token()
-        managing = [made]
-    elif not (known or anonymous or users or tenants):
-        made = listening.new_token()
-        known = {made: Role.ADMIN}
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="quacklake-demo-"))) if demo else None
-        taken = stack.enter_context(listening.listen(settings))
-        url = listening.url_of(taken, settings, tls)
-        is_early = demo and not users and flight is None and tls is None
-        if is_early:  # nothing is left that can be wrong: requests wait until all is loaded
-            stack.enter_context(_ended_by_signals())
-            _tell(context, settings, url, None, made)
-        role = None if anonymous is None else Role[anonymous.upper()]
-        operator = _operator(context, managing) if tenants else None
-        if operator is not None:
-            stack.callback(operator.close)
-            gate = _tenant_gate(operator, settings, web)
-        else:
-            gate = _gate(context, folder, None if users else known, role, web)
-        stack.callback(gate.close)
-        place = None if flight is None else (host, flight)
-        _run(context, settings, gate, taken, url, place, tls, made, is_early, operator)
+    def prepare(self, stack: ExitStack) -> None:
+        """Make what the lake needs before it is opened; the stack removes it at the end."""
+
+    def open(self, context: Context) -> Lake:
+        """Return the lake, open for writing."""
+        return context.open(write=True)
+
+    def open_gate(self, context: Context, tokens: Mapping[str, Role], anonymous: Role | None) -> Gate:
+        """Return a gate that lets in whoever has one of the tokens."""
+        from quacklake.service.identity import TokenGate
+
+        return TokenGate(self.open(context), tokens, anonymous=anonymous)
+
+    def begin(self) -> None:
+        """Begin what may only begin when the service answers."""
+
+    def _open_users(self, context: Context, web: WebTokens | None) -> Gate:
+        from quacklake.service.access_gate import AccessGate
+
+        return AccessGate(self.open(context), web=web)
+
+    def serve(
+        self,
+        context: Context,
+        host: Annotated[str, option("--host", "The address to listen on.", "ADDRESS")] = "127.0.0.1",
+        port: Annotated[int, option("--port -p", "The port to listen on; 0 for any free one.", "PORT")] = 8080,
+        tokens: Annotated[
+            str | None, option("--tokens", "A file with lines of a role (reader, writer, admin) and a token.", "FILE")
+        ] = None,
+        users: Annotated[bool, option("--users", "Let in the users of the lake, by tokens of lake.access.")] = False,
+        oidc_issuer: Annotated[
+            str | None, option("--oidc-issuer", "The provider whose tokens also let users in; with --users.", "URL")
+        ] = None,
+        oidc_audience: Annotated[str | None, option("--oidc-audience", "The audience of its tokens.", "NAME")] = None,
+        oidc_keys: Annotated[str | None, option("--oidc-keys", "Its keys: a JWKS.", "URL|FILE")] = None,
+        oidc_claim: Annotated[
+            str | None, option("--oidc-claim", "The claim that names the user, by default sub.", "NAME")
+        ] = None,
+        anonymous: Annotated[
+            Literal["reader", "writer", "admin"] | None,
+            option("--anonymous", "The role of requests without a token, on this machine only.", "ROLE"),
+        ] = None,
+        flight: Annotated[int | None, option("--flight", "Also serve Flight SQL on a port; 0 for any.", "PORT")] = None,
+        tls_certificate: Annotated[str | None, option("--tls-certificate", "A certificate, for https.", "FILE")] = None,
+        tls_key: Annotated[str | None, option("--tls-key", "The key of the certificate.", "FILE")] = None,
+        prefix: Annotated[str, option("--prefix", "The path before every route, as in /lake.", "PATH")] = "",
+        max_body: Annotated[str, option("--max-body", "The most bytes of a request.", "SIZE")] = "64MiB",
+        timeout: Annotated[str, option("--timeout", "The longest time of a statement.", "DURATION")] = "30s",
+        no_web: Annotated[bool, option("--no-web", "Serve no dashboard.")] = False,
+        backups: Annotated[
+            str | None, option("--backups", "A folder or s3:// URL where admins may put backups.", "PLACE")
+        ] = None,
+        tenants: Annotated[bool, option("--tenants", "Serve every catalog of a shared lake to its users.")] = False,
+        operators: Annotated[
+            str | None,
+            option("--operators", "A file of tokens that manage the tenants; one is made without it.", "FILE"),
+        ] = None,
+        cors: Annotated[
+            list[str] | None, option("--cors", "An origin whose pages may call the service.", "ORIGIN")
+        ] = None,
+    ) -> None:
+        """Without --tokens and --users, the command makes a token with the role admin and prints it.
+
+        With --tenants, requests name their catalog (?lake=NAME), and the token that is printed is one of an operator,
+        who makes, limits, renames and drops catalogs and their first administrators, and reads no rows.
+
+        The API is described at /api/v1/openapi.json, and /iceberg is an Iceberg REST catalog. With --log-format json,
+        every request is logged as a line. OTEL_EXPORTER_OTLP_ENDPOINT turns tracing on. The command ends on Ctrl-C or
+        SIGTERM.
+        """
+        _check_installed()
+        from contextlib import ExitStack
+
+        from quacklake.config import parse_duration, parse_size
+        from quacklake.service import listening
+        from quacklake.service.identity import Role
+        from quacklake.service.settings import ServiceSettings
+
+        if context.config.log_format == "json":  # for a program that collects them, not for a person at a terminal
+            logging.getLogger("quacklake.service").setLevel(logging.INFO)
+        known = _tokens(tokens)
+        web = _web_tokens(oidc_issuer, oidc_audience, oidc_keys, oidc_claim)
+        _check_doors(users=users or tenants, others=bool(known) or anonymous is not None, web=web is not None)
+        if operators is not None and not tenants:
+            raise ConfigError("operators manage tenants", hint="pass --tenants, too")
+        if tenants and (users or self.opens_late):
+            raise ConfigError(
+                "--tenants goes without --users", hint="it lets in the users of every catalog of a shared lake"
+            )
+        listening.check_place(host, authenticated=anonymous is None)
+        tls = _tls(tls_certificate, tls_key)
+        settings = ServiceSettings(
+            host=host,
+            port=port,
+            prefix=prefix,
+            web=not no_web,
+            backups=backups or "",
+            cors_origins=tuple(cors or ()),
+            max_body=parse_size(max_body),
+            statement_seconds=parse_duration(timeout).total_seconds(),
+        )
+        made = None
+        managing = [] if operators is None else _lines(operators)
+        if tenants and not managing:
+            made = listening.new_token()
+            managing = [made]
+        elif not (known or anonymous or users or tenants):
+            made = listening.new_token()
+            known = {made: Role.ADMIN}
+        with ExitStack() as stack:
+            self.prepare(stack)
+            taken = stack.enter_context(listening.listen(settings))
+            url = listening.url_of(taken, settings, tls)
+            is_early = self.opens_late and not users and flight is None and tls is None
+            if is_early:  # nothing is left that can be wrong: requests wait until all is loaded
+                stack.enter_context(_ended_by_signals())
+                _tell(context, settings, url, None, made)
+            role = None if anonymous is None else Role[anonymous.upper()]
+            operator = _operator(context, managing) if tenants else None
+            if operator is not None:
+                stack.callback(operator.close)
+                gate = _tenant_gate(operator, settings, web)
+            else:
+                gate = self._open_users(context, web) if users else self.open_gate(context, known, role)
+            stack.callback(gate.close)
+            place = None if flight is None else (host, flight)
+            _run(context, settings, gate, taken, url, place, tls, made, is_early, operator, self.begin)
+
+
+serve = ServedLake().serve
 
 
 def _check_doors(*, users: bool, others: bool, web: bool) -> None:
@@ -220,10 +260,10 @@ def _run(
     token: str | None,
     is_told: bool,
     operator: Operator | None,
+    begin: Callable[[], None],
 ) -> None:
-    """Serve until the end. Say where the service is, unless that was told, and let the lake of the demo be made."""
+    """Serve until the end. Say where the service is, unless that was told, and begin what remains."""
     from quacklake.service.appends import GroupCommits
-    from quacklake.service.demo import DemoGate
     from quacklake.service.serving import serve as serve_until_the_end
 
     commits = GroupCommits(settings)
@@ -233,8 +273,7 @@ def _run(
         if not is_told:
             where = None if beside is None else beside.location
             _tell(context, settings, url, where, token, operates=operator is not None)
-        if isinstance(gate, DemoGate):
-            gate.begin()
+        begin()
 
     serve_until_the_end(_app(gate, settings, beside, commits, operator), settings, taken, ready, tls=tls)
 
@@ -284,25 +323,6 @@ def _web_tokens(issuer: str | None, audience: str | None, keys: str | None, clai
     from quacklake.service.web_tokens import WebTokens
 
     return WebTokens(issuer, audience, keys, claim="sub" if claim is None else claim)
-
-
-def _gate(
-    context: Context,
-    folder: Path | None,
-    tokens: dict[str, Role] | None,
-    anonymous: Role | None,
-    web: WebTokens | None,
-) -> Gate:
-    """Return the gate to the lake of the demo, in a folder, or to the lake that was asked for."""
-    from quacklake.service.access_gate import AccessGate
-    from quacklake.service.demo import DemoGate, demo_lake
-    from quacklake.service.identity import TokenGate
-
-    if tokens is None:
-        return AccessGate(context.open(write=True) if folder is None else demo_lake(folder), web=web)
-    if folder is None:
-        return TokenGate(context.open(write=True), tokens, anonymous=anonymous)
-    return DemoGate(folder, tokens, anonymous=anonymous)
 
 
 def _flight(

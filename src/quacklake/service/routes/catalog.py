@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any
 
 import pyarrow as pa
@@ -48,12 +48,11 @@ async def describe_lake(request: Request, lake: LakeName = None) -> Response:
             "role": identity.role.name.lower(),
             "format_version": identity.lake.version,
             "catalog": identity.lake.catalog,
-            "demo": bool(request.app.state.demo),
-            "pages": pages,
+            **more,
         }
 
-    pages = request.app.state.pages
-    return await answer_facts(request, facts, more=json.dumps(pages) if pages else "")
+    more: Mapping[str, Any] = request.app.state.facts
+    return await answer_facts(request, facts, more=json.dumps(more))
 
 
 @router.get("/schemas", summary="List the schemas", operation_id="list_schemas", responses=FACTS)

@@ -1,4 +1,4 @@
-"""More of the lake of ``quacklake serve --demo``: a pond with a year of readings, and transactions of blockchains.
+"""More of the lake of ``quacklake serve-demo``: a pond with a year of readings, and transactions of blockchains.
 
 It is made after the shop, so that nobody waits for it.
 """

@@ -1,6 +1,6 @@
 """The part of the demo with Spark: events stream in, totals stream out, and the driver is killed in between.
 
-The driver is a separate process: ``python -m quacklake.cli.demo.streaming DIRECTORY EVENTS``
+The driver is a separate process: ``python -m quacklake_demo.streaming DIRECTORY EVENTS``
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quacklake.cli.commands.doctor import installed, java
-from quacklake.cli.demo.stage import Stage, open_lake
 from quacklake.cli.progress import stages
 from quacklake.duckdb_versions import connect
 from quacklake.errors import QuacklakeError
 from quacklake.lake.lake import Lake
 from quacklake.progress import Progress
+from quacklake_demo.stage import Stage, open_lake
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -109,7 +109,7 @@ def _run(directory: Path, lake: Lake, count: int, tell: Progress, until: int | N
     """Run a driver to its end, or kill it when ``until`` files are in the lake."""
     with (directory / "driver.log").open("w+b") as log:
         driver = subprocess.Popen(
-            [sys.executable, "-m", "quacklake.cli.demo.streaming", str(directory), str(count)],
+            [sys.executable, "-m", "quacklake_demo.streaming", str(directory), str(count)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -1,4 +1,4 @@
-"""``quacklake demo``: a lake from its first table to its use by stock DuckDB."""
+"""The commands ``quacklake demo``, ``quacklake serve-demo`` and ``pond demo``, and the function of the first."""
 
 from __future__ import annotations
 
@@ -8,8 +8,31 @@ from typing import Annotated
 
 import typer
 
+from quacklake.cli.commands import Entry
 from quacklake.cli.context import Context
 from quacklake.errors import InputError
+
+DEMO = Entry(
+    "demo",
+    "Show what a lake can do, in a temporary folder",
+    "quacklake_demo.commands:demo",
+    "Start",
+    shows_progress=True,
+)
+SERVE_DEMO = Entry(
+    "serve-demo",
+    "Serve a temporary lake with sample data",
+    "quacklake_demo.serving:serve_demo",
+    "Start",
+    shows_progress=True,
+)
+POND_DEMO = Entry(
+    "demo",
+    "Collect a week of simulated readings, and make a site that shows them",
+    "quacklake_demo.pond_command:demo",
+    "Start",
+    shows_progress=True,
+)
 
 
 def demo(
@@ -23,7 +46,7 @@ def demo(
     ] = 1_000_000,
 ) -> None:
     """It takes a few seconds, or a minute with Spark. Every number that it prints is read from the lake."""
-    from quacklake.cli.demo.story import tell
+    from quacklake_demo.story import tell
 
     if not context.output.for_people:
         raise InputError("the demo supports only --output table")

@@ -1,4 +1,4 @@
-"""The lake of ``quacklake serve --demo``: the products and orders of a shop, with a history to look at.
+"""The lake of ``quacklake serve-demo``: the products and orders of a shop, with a history to look at.
 
 The service listens before it is loaded and before the lake is made, which takes most of the time: requests wait for it.
 """
@@ -141,7 +141,7 @@ class DemoGate:
 
     def _go_on(self, lake: Lake) -> None:
         """Make what takes longer, and let blocks come in until the end."""
-        from quacklake.service import samples
+        from quacklake_demo import samples
 
         now = dt.datetime.now(dt.UTC)
         has_chains = find_spec("quacklake_ekko") is not None

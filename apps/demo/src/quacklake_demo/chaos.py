@@ -1,4 +1,4 @@
-"""Break things on purpose, in a demo only: an application without ``Chaos`` has none of these routes."""
+"""Break parts of a demo on purpose, through routes that a service has only when it includes ``chaos_router``."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ from typing import Annotated, Any, Protocol
 from fastapi import APIRouter, Path, Request
 
 from quacklake.errors import NotFoundError
+from quacklake.service.app import API
 from quacklake.service.facts import whole_lake
 from quacklake.service.identity import Role
 from quacklake.service.state import service_of
 from quacklake.service.values import LakeName
 
-__all__ = ["Blow", "Chaos", "Counts", "SinkCount", "Step", "chaos_router"]
+__all__ = ["FACTS", "Blow", "Chaos", "Counts", "SinkCount", "Step", "chaos_router"]
+
+FACTS = {"demo": True}
+"""Facts that a service with these routes states, so that the dashboard shows the page of them."""
 
 
 @dataclass(frozen=True)
@@ -79,12 +83,12 @@ class Chaos(Protocol):
 
 
 def chaos_router(chaos: Chaos) -> APIRouter:
-    """Return the routes that break a demo."""
-    router = APIRouter(tags=["chaos"])
+    """Return the routes that break a demo, for the application that ``create_app(…, more=[…], facts=FACTS)`` makes."""
+    router = APIRouter(prefix=API, tags=["chaos"])
 
-    def shown() -> dict[str, Any]:
-        told = {"steps": [asdict(step) for step in chaos.steps()], "blows": [asdict(blow) for blow in chaos.blows()]}
-        return {**told, **asdict(chaos.counts())}
+    def describe() -> dict[str, Any]:
+        parts = {"steps": [asdict(step) for step in chaos.steps()], "blows": [asdict(blow) for blow in chaos.blows()]}
+        return {**parts, **asdict(chaos.counts())}
 
     @router.get("/chaos", summary="Count what was published and committed", operation_id="count_chaos")
     async def count_chaos(request: Request, lake: LakeName = None) -> dict[str, Any]:
@@ -92,7 +96,7 @@ def chaos_router(chaos: Chaos) -> APIRouter:
         service = service_of(request)
         whole_lake(await service.enter(request))
         async with service.turn():
-            return await service.run(shown)
+            return await service.run(describe)
 
     @router.post("/chaos/{blow}", summary="Break something", operation_id="strike", status_code=202)
     async def strike(
@@ -104,6 +108,6 @@ def chaos_router(chaos: Chaos) -> APIRouter:
         if blow not in {each.id for each in chaos.blows()}:
             raise NotFoundError("there is nothing of that name to break")
         await service.run(chaos.strike, blow)
-        return await service.run(shown)
+        return await service.run(describe)
 
     return router

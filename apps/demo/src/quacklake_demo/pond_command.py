@@ -15,7 +15,7 @@ from quacklake.cli.pond.context import PondContext
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from quacklake.cli.demo.stage import Stage
+    from quacklake_demo.stage import Stage
 
 
 def demo(
@@ -26,8 +26,8 @@ def demo(
 
     Every number that it prints is read from the pond. With a folder, a second run takes seconds and finds nothing new.
     """
-    from quacklake.cli.demo.stage import Stage, own_settings
     from quacklake.errors import InputError
+    from quacklake_demo.stage import Stage, own_settings
 
     if not context.output.for_people:
         raise InputError("the demo supports only --output table")
@@ -54,10 +54,10 @@ def _folder(kept: str | None) -> Iterator[Path]:
 
 def collect(stage: Stage, folder: Path) -> None:
     """Tell how a pond in a folder collects a week of readings and shows it. The folder may have one already."""
-    from quacklake.pond.demo import SITE, build_site, collect_week
     from quacklake.pond.places import DATA
     from quacklake.pond.pond import Pond
     from quacklake.pond.queries import rows
+    from quacklake_demo.week import SITE, build_site, collect_week
 
     stage.step("Collect a week of readings into a pond, and show it")
     place = folder / "pond"

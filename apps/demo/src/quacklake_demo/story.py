@@ -16,15 +16,15 @@ import pyarrow.compute as pc
 from rich.console import Console
 
 from quacklake import telemetry
-from quacklake.cli.demo import stage as shop
-from quacklake.cli.demo.stage import Stage, open_lake, own_settings
-from quacklake.cli.demo.streaming import stream
 from quacklake.cli.output import human_size
-from quacklake.cli.pond.demo import collect
 from quacklake.duckdb_versions import connect
 from quacklake.errors import CommitConflict
 from quacklake.lake.lake import Lake
 from quacklake.operations.expression import Expression
+from quacklake_demo import stage as shop
+from quacklake_demo.pond_command import collect
+from quacklake_demo.stage import Stage, open_lake, own_settings
+from quacklake_demo.streaming import stream
 
 
 def tell(console: Console, directory: Path, *, kept: bool = False, count: int = 0) -> None:
