@@ -54,8 +54,8 @@ def _folder(kept: str | None) -> Iterator[Path]:
 
 def collect(stage: Stage, folder: Path) -> None:
     """Tell how a pond in a folder collects a week of readings and shows it. The folder may have one already."""
+    from quacklake.pond import Pond
     from quacklake.pond.places import DATA
-    from quacklake.pond.pond import Pond
     from quacklake.pond.queries import rows
     from quacklake_demo.week import SITE, build_site, collect_week
 

@@ -17,7 +17,7 @@ from quacklake.lake import Lake
 from quacklake.lake.connect import connect
 
 if TYPE_CHECKING:
-    from quacklake.pond.pond import Pond
+    from quacklake.pond import Pond
 
 __all__ = ["add_block", "fill_chains", "fill_docks", "fill_pond"]
 
@@ -93,7 +93,7 @@ FIRST = 12_000
 
 def fill_pond(lake: Lake, folder: Path, now: dt.datetime) -> None:
     """Make a pond in a lake, with a reading a minute for a year at two docks, their reductions, notes and a site."""
-    from quacklake.pond.pond import Pond
+    from quacklake.pond import Pond
 
     with connect(f"sqlite:///{folder / 'control.db'}", folder / "control", config_file=os.devnull, create=True) as log:
         fill_docks(Pond.create_in(lake, log), now)

@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.rule import Rule
 from rich.text import Text
 
+from quacklake import Lake
 from quacklake.config import SETTINGS
 from quacklake.lake.connect import connect
-from quacklake.lake.lake import Lake
 from quacklake.operations.display import print_table
 
 PRODUCTS: list[dict[str, Any]] = [

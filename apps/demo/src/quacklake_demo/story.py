@@ -15,11 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from rich.console import Console
 
-from quacklake import telemetry
+from quacklake import Lake, telemetry
 from quacklake.cli.output import human_size
 from quacklake.duckdb_versions import connect
 from quacklake.errors import CommitConflict
-from quacklake.lake.lake import Lake
 from quacklake.operations.expression import Expression
 from quacklake_demo import stage as shop
 from quacklake_demo.pond_command import collect

@@ -15,11 +15,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from quacklake import Lake
 from quacklake.cli.commands.doctor import installed, java
 from quacklake.cli.progress import stages
 from quacklake.duckdb_versions import connect
 from quacklake.errors import QuacklakeError
-from quacklake.lake.lake import Lake
 from quacklake.progress import Progress
 from quacklake_demo.stage import Stage, open_lake
 

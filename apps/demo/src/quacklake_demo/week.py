@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quacklake.errors import ConnectorError
-from quacklake.pond import reduces
-from quacklake.pond.collectors.base import Report
-from quacklake.pond.pond import Pond
+from quacklake.pond import Pond, reduces
+from quacklake.pond.collectors import Report
 from quacklake.pond.resources import Applied, apply, load
 from quacklake.pond.running import run_once
 from quacklake.pond.site.export import Built, export_site

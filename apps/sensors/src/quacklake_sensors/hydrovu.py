@@ -15,12 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quacklake.errors import InputError, NotFoundError, QuacklakeError
-from quacklake.pond.collectors.base import Failure, Item, Report, Run, Runnable, commit
+from quacklake.pond import FS, EntryType, ImportOptions
+from quacklake.pond.collectors import Failure, Report, Run, Runnable
+from quacklake.pond.collectors.base import Item, commit
 from quacklake.pond.collectors.wide import REFUSE, open_connection, widen
-from quacklake.pond.factories.registry import register
-from quacklake.pond.fs import FS
-from quacklake.pond.inputs import ImportOptions
-from quacklake.pond.nodes import EntryType
+from quacklake.pond.factories import register
 from quacklake.pond.series import Imported, Origin, append_series
 from quacklake_sensors.hydrovu_api import LONG, HydroVu, Names
 from quacklake_sensors.hydrovu_options import Device, HydroVuOptions

@@ -15,14 +15,14 @@ import pyarrow as pa
 
 from quacklake.connectors.options import resolved
 from quacklake.errors import QuacklakeError
-from quacklake.pond.collectors.base import Failure, Item, Report, Run, Runnable, commit
+from quacklake.pond import FS, ImportOptions
+from quacklake.pond.collectors import Failure, Report, Run, Runnable
+from quacklake.pond.collectors.base import Item, commit
 from quacklake.pond.collectors.files import Repeated
 from quacklake.pond.collectors.http import HttpClient, check_url
 from quacklake.pond.collectors.inbox import taken
 from quacklake.pond.collectors.wide import open_connection, widen
-from quacklake.pond.factories.registry import register
-from quacklake.pond.fs import FS
-from quacklake.pond.inputs import ImportOptions
+from quacklake.pond.factories import register
 from quacklake.pond.series import Imported, Origin, append_series
 from quacklake_sensors.laketech_inbox import InboxFile, LakeTechOptions, list_files, long_readings, open_file
 
