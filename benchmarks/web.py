@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -51,7 +50,7 @@ def run(bench: Bench, result: Result) -> None:
     with bench.directory() as directory:
         lake = quacklake.connect(f"sqlite:///{directory}/lake.db", directory / "data", create=True)
         with bench.step(f"writing {readings:,} readings"):
-            _fill(lake, directory, readings)
+            _fill(lake, readings)
         settings = ServiceSettings(port=0)
         app = create_app(TokenGate(lake, {_TOKEN: Role.ADMIN}), settings)
         with BackgroundService(app, settings) as url, bench.step("looking"):
@@ -66,18 +65,15 @@ def run(bench: Bench, result: Result) -> None:
                 browser.close()
 
 
-def _fill(lake: Lake, directory: Path, readings: int) -> None:
+def _fill(lake: Lake, readings: int) -> None:
     lake.sql("CREATE TABLE orders AS SELECT range AS id, range % 7 AS kind FROM range(1000)")
-    with (
-        quacklake.connect(f"sqlite:///{directory}/control.db", directory / "control", create=True) as log,
-        duckdb.connect() as connection,
-    ):
+    with duckdb.connect() as connection:
         connection.execute("SET timezone = 'UTC'")
         reader = connection.execute(
             "SELECT TIMESTAMPTZ '2021-01-01 00:00:00+00' + to_seconds(i * 10) AS timestamp,"
             " sin(i / 4320.0) * 10 + hash(i) % 1000 / 500.0 AS temperature FROM range(?) r(i)", [readings]
         ).to_arrow_reader(100_000)  # fmt: skip
-        pond = Pond.create_in(lake, log)
+        pond = Pond.create_in(lake)
         pond.run(["bench"], lambda fs: append_series(fs, _SERIES, reader))
         config = {"in_pattern": _SERIES, "resolutions": ["1m", "1h", "1d"]}
         pond.run(["bench"], lambda fs: fs.make_node("/reduced", "temporal-reduce", config))

@@ -176,10 +176,9 @@ class World:
         self.nats = self._stack.enter_context(NatsServer(self.folder / "nats"))
         self.url = self._database()
         with quacklake.tenants(self.url, data_path=str(self.folder / "data")) as tenants:
-            tenants.create_many(["ekko", "noyo", "noyo-control"])
-        self.ekko, noyo, control = (self.open(name) for name in ("ekko", "noyo", "noyo-control"))
-        self._stack.callback(control.close)
-        self.pond = Pond.create_in(noyo, control)
+            tenants.create_many(["ekko", "noyo"])
+        self.ekko, noyo = (self.open(name) for name in ("ekko", "noyo"))
+        self.pond = Pond.create_in(noyo)
         prepare(self.ekko, self.nats.url, self.folder, spark=self._spark)
         self.publisher = Publisher(self.nats.url, self._events, seconds=self._seconds, stays=self._stays)
         self.driver = Driver(self.url, "ekko", PIPELINE, self.folder)

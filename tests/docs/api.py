@@ -210,12 +210,12 @@ EXAMPLES = (
 )
 
 
-def fill(lake: Lake, control: Lake) -> None:
+def fill(lake: Lake) -> None:
     """Add to the lake of the demo what the examples are about."""
     minutes = [{"ts": START + dt.timedelta(minutes=number), "level": 1.5 * number} for number in range(4)]
     lake.create_table("readings", minutes)
     lake.create_materialized_view("sold", "SELECT product, sum(quantity) AS quantity FROM orders GROUP BY product")
-    pond = Pond.create_in(lake, control)
+    pond = Pond.create_in(lake)
     rows = [{"timestamp": row["ts"], "level": row["level"]} for row in minutes]
     pond.run(["pond", "copy"], lambda fs: append_series(fs, "/dock.series", rows))
     Definitions(lake).apply(
@@ -233,8 +233,7 @@ def running() -> Iterator[httpx.Client]:
     """A service on a lake with all that the examples ask for, and an administrator's client of it."""
     with tempfile.TemporaryDirectory() as folder:
         lake = demo_lake(Path(folder), dt.date(2026, 6, 30))
-        with quacklake.connect(f"sqlite:///{folder}/control.db", f"{folder}/control", create=True) as control:
-            fill(lake, control)
+        fill(lake)
         settings = ServiceSettings(port=0, backups=f"{folder}/backups")
         shared = quacklake.tenants(f"sqlite:///{folder}/shared.db", f"{folder}/shared", create=True)
         operator = Operator(shared, [_OPERATOR])

@@ -132,8 +132,8 @@ def test_what_is_out_of_the_ordinary_goes_the_long_way(home: Home, short_ways: l
 def test_what_is_refused_is_told_in_the_same_words(
     home: Home, more: str, error: type[QuacklakeError], words: str
 ) -> None:
-    before = home.pond.lake.current_snapshot()
+    before = home.pond.commits()
     with pytest.raises(error, match=words):
         put(home, csv(2) + more)
     assert home.names() == []
-    assert home.pond.lake.current_snapshot() == before
+    assert home.pond.commits() == before

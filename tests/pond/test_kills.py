@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,12 @@ from tests.crash.forks import Forks
 from tests.pond.conftest import readings
 
 POINTS = (
-    "pond.control.begun",
+    "storage.publish.before",
     "pond.large_file.written",
     "pond.large_file.placed",
     "pond.series.append",
     "pond.save",
+    "pond.log",
     "pond.commit",
     "pond.committed",
 )
@@ -31,6 +33,13 @@ def copy(place: str, point: str) -> None:
     """Run the command of the test, and die at a point."""
     with Pond.open(place) as pond, arm(Fault(action="kill", pattern=point)):
         pond.run(["pond", "copy"], _work)
+
+
+def make_many(place: str, name: str) -> None:
+    """Make directories, each by a command of its own."""
+    with Pond.open(place) as pond:
+        for number in range(4):
+            pond.run([name, str(number)], lambda fs, n=number: fs.make_directory(f"/{name}{n}"))
 
 
 def _work(fs: Any) -> None:
@@ -56,9 +65,10 @@ def test_a_kill_leaves_the_state_before_or_after(forks: Forks, tmp_path: Path, t
         paths = [each.path for each in pond.fs().glob("**/*")]
         done = point == "pond.committed"
         assert paths == (["/in", "/in/large", "/in/s.series"] if done else [])
-        report = pond.recover()
-        assert (report.was_needed, report.recovered_count, report.failed_count) == (True, int(done), int(not done))
-        assert [each.state for each in pond.control.transactions()] == ["completed", "completed" if done else "failed"]
+        commands = [(each.state, each.command) for each in pond.control.transactions()]
+        assert commands == [("completed", "pond init"), ("completed", "pond copy")][: 1 + done]
+        left = point in ("storage.publish.before", "pond.large_file.written")
+        assert (pond.recover().removed_files, pond.recover().was_needed) == (int(left), False)
         if not done:
             pond.run(["pond", "copy"], _work)
         assert pond.fs().read("/in/large") == b"L" * 300_000
@@ -67,6 +77,24 @@ def test_a_kill_leaves_the_state_before_or_after(forks: Forks, tmp_path: Path, t
         left = [
             each
             for each in (place / "data/files/_large_files").rglob("*")
-            if "incoming" in each.name or "tmp" in each.name
+            if "tmp" in each.name or each.parent.name == "incoming"
         ]
         assert left == []
+
+
+@pytest.mark.daily(0.3)
+def test_two_processes_write_at_once(forks: Forks, tmp_path: Path, template: Path) -> None:
+    """Each command is in the log once, with a number and a snapshot of its own, in which its directory is."""
+    place = str(shutil.copytree(template, tmp_path / "P"))
+    with ThreadPoolExecutor(1) as beside:
+        other = beside.submit(forks.run, "tests.pond.test_kills:make_many", place=place, name="other")
+        make_many(place, "own")
+        ended = other.result()
+    assert ended.code == 0, ended.errors
+    with Pond.open(place, read_only=True) as pond:
+        _, *commands = pond.control.transactions()
+        assert sorted(each.args for each in commands) == [(name, str(n)) for name in ("other", "own") for n in range(4)]
+        assert [(each.txn_seq, each.state) for each in commands] == [(n, "completed") for n in range(2, 10)]
+        for number, each in enumerate(commands, 1):
+            fs = pond.fs(at=each.snapshot_id)
+            assert (fs.exists("/" + "".join(each.args)), len(fs.tree)) == (True, number + 1)

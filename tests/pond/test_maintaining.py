@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import re
 import resource
 import shutil
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -67,7 +69,7 @@ def test_resolutions_are_brought_up_to_date(tmp_path: Path, template: Path) -> N
 
 
 def test_maintain_as_a_command(new: Run) -> None:
-    assert "data: delete_orphaned_files: every 1 day, due" in new("maintain", "--dry-run").out
+    assert "delete_orphaned_files: every 1 day, due" in new("maintain", "--dry-run").out
     assert new("maintain", "--small-files", "2", "--flush-rows", "1").code == 0
     assert "nothing is due" in new("maintain", "--dry-run").out
     assert '"large_files": 0' in new("maintain", "--output", "json").out
@@ -91,16 +93,51 @@ def test_a_full_disk_is_a_typed_error_and_nothing_is_changed(tmp_path: Path, tem
         before = pond.lake.current_snapshot()
         times = pa.array(range(200_000), pa.timestamp("us", "UTC"))
         many = pa.table({"ts": times, "v": [os.urandom(8) for _ in range(200_000)]})
-        with room_for(400_000), pytest.raises(StorageError):
+        with room_for(550_000), pytest.raises(StorageError):
             if what == "file":
                 pond.run(["big"], lambda fs: fs.write_file("/big", b"C" * 900_000))
             elif what == "series":
                 pond.run(["many"], lambda fs: append_series(fs, "/many", many))
             else:
                 backup(pond, BackupPlace(str(tmp_path / "B"), resolve({})))
-        assert pond.lake.current_snapshot() == before
+        assert pond.lake.current_snapshot() == before + (what != "backup")
         assert [each.path for each in pond.fs().glob("**/*")] == ["/b", "/s"]
         assert BackupPlace(str(tmp_path / "B"), resolve({})).backups() == []
         assert pond.control.transactions()[-1].state == ("completed" if what == "backup" else "failed")
         assert pond.recover().removed_files == 0
         pond.run(["after"], lambda fs: fs.write_file("/big", b"C" * 900_000))
+
+
+def test_a_large_file_that_a_running_command_needs_again_stays(tmp_path: Path, template: Path) -> None:
+    """No state names it, and it is old; writing it again makes it young."""
+    with Pond.open(shutil.copytree(template, tmp_path / "P")) as pond:
+        pond.run(["a"], lambda fs: fs.write_file("/gone", b"G" * 70_000))
+        pond.run(["rm"], lambda fs: fs.remove("/gone"))
+        pond.lake.expire_snapshots(older_than=dt.datetime.now(dt.UTC))
+        age(pond)
+        assert maintain(pond, Policy(), grace=DAY, dry_run=True).large.files == 1
+        with pond.transaction(["again"]) as fs:
+            fs.write_file("/again", b"G" * 70_000)
+            with Pond.open(tmp_path / "P") as other:
+                assert maintain(other, Policy(), grace=DAY).large.files == 0
+        assert pond.fs().read("/again") == b"G" * 70_000
+
+
+def test_recover_removes_what_only_processes_that_have_ended_can_have_left(new: Run, tmp_path: Path) -> None:
+    host, incoming = re.sub(r"[^\w.-]", "_", socket.gethostname()), tmp_path / "own/data/files/_large_files/incoming"
+    left = {
+        f"0-{os.getpid()}-{host}": False,
+        f"1-99999999-{host}": True,
+        "2-1-elsewhere": False,
+        "3-1-elsewhere-long-ago": True,
+        "no-process": False,
+    }
+    for name in left:
+        (incoming / name).mkdir(parents=True)
+        (incoming / name / "content").write_bytes(b"part")
+    os.utime(incoming / "3-1-elsewhere-long-ago" / "content", (0, 0))
+    assert "Recovery needed: 2 unfinished files; run 'pond recover'" in new("status").out
+    assert new("recover").out == "removed 2 unfinished files\n"
+    assert {each.name for each in incoming.iterdir()} == {name for name, goes in left.items() if not goes}
+    assert new("recover").out == "nothing to recover\n"
+    assert "Recovery needed" not in new("status").out

@@ -29,13 +29,14 @@ NAMES = ("/a", "/b", "/d/a", "/d/e")
 
 @dataclass
 class Model:
-    """The pond as plain data: the readings of each series by minute, and the bytes of each file."""
+    """The pond as plain data: the readings of each series by minute, the bytes of each file, and how commands ended."""
 
     series: dict[str, dict[int, float]] = field(default_factory=dict)
     files: dict[str, bytes] = field(default_factory=dict)
+    log: list[str] = field(default_factory=lambda: ["completed"] * 2, compare=False)
 
     def copy(self) -> Model:
-        return Model({path: dict(found) for path, found in self.series.items()}, dict(self.files))
+        return Model({path: dict(found) for path, found in self.series.items()}, dict(self.files), [*self.log])
 
 
 def change(chance: random.Random, pond: Pond, model: Model) -> None:
@@ -68,8 +69,10 @@ def change(chance: random.Random, pond: Pond, model: Model) -> None:
         pond.run(["change"], work)
     except QuacklakeError:
         assert after is model
+        model.log.append("failed")
     else:
         assert after is not model
+        model.log += [] if after == model else ["completed"]
         model.series, model.files = after.series, after.files
 
 
@@ -111,13 +114,16 @@ def test_backups_pulls_and_mounts_are_what_a_model_says(work: Pond, tmp_path: Pa
                 kept = {id_: each for id_, each in kept.items() if id_ in left}
     kept[backup(work, place).backup.id] = model.copy()
     assert seen(work) == model
+    assert [each.state for each in work.control.transactions()] == model.log
     assert [each.id for each in place.backups()] == list(kept)
     chosen = chance.choice(list(kept))
     with restore(place, find(tmp_path / "R"), chosen) as restored:
         assert seen(restored) == kept[chosen]
         assert verify(restored).problems == ()
+        assert [each.state for each in restored.control.transactions()] == kept[chosen].log
         pull(restored, place)
         assert seen(restored) == model
+        assert restored.control.transactions() == work.control.transactions()
         assert verify(restored).problems == ()
 
     def mount(fs: FS) -> None:

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from quacklake import faults
-from quacklake.errors import AlreadyExistsError, CommitConflict, NotFoundError
+from quacklake.errors import AlreadyExistsError, CommitConflict, NotFoundError, UnsupportedFeatureError
 from quacklake.faults import Fault, FaultInjected
 from quacklake.pond import Pond
 from quacklake.pond.deltas import deltas
 from quacklake.pond.series import append_series
 from quacklake.pond.verifying import verify
-from tests.pond.conftest import readings
+from tests.pond.conftest import Home, readings
 from tests.seeds import SEED
 
 pytestmark = pytest.mark.daily(0.25)
@@ -44,7 +44,7 @@ def test_transaction_sequencing() -> None:
             (4, "completed", "three"),
         ]
         assert [each.txn_seq for each in pond.commits()] == [1, 2, 4]
-        assert [each.snapshot_id for each in pond.commits()] == [1, 2, 3]
+        assert [each.snapshot_id for each in pond.commits()] == [1, 2, 4]  # that of the failure is a commit, too
 
 
 def test_everything_in_a_block_is_one_snapshot_or_nothing() -> None:
@@ -53,11 +53,12 @@ def test_everything_in_a_block_is_one_snapshot_or_nothing() -> None:
         with pytest.raises(RuntimeError), pond.transaction(["fail"]) as fs:
             work(fs)
             raise RuntimeError("no")
-        assert (pond.lake.current_snapshot(), len(pond.fs().tree)) == (before, 1)
+        assert (pond.lake.current_snapshot(), len(pond.fs().tree)) == (before + 1, 1)
+        assert pond.lake.tables("pond_data") == []
         pond.run(["work"], work)
-        assert pond.lake.current_snapshot() == before + 1
+        assert pond.lake.current_snapshot() == before + 2
         failed = pond.control.transactions()[1]
-        assert (failed.state, failed.error) == ("failed", "RuntimeError: no")
+        assert (failed.state, failed.error, failed.snapshot_id) == ("failed", "RuntimeError: no", None)
         assert failed.duration_ms is not None
 
 
@@ -66,8 +67,7 @@ def test_a_command_that_changes_nothing_makes_no_snapshot() -> None:
         before = pond.lake.current_snapshot()
         pond.run(["nothing"], lambda fs: fs.exists("/x"))
         assert pond.lake.current_snapshot() == before
-        last = pond.control.transactions()[-1]
-        assert (last.state, last.snapshot_id) == ("completed", None)
+        assert [each.command for each in pond.control.transactions()] == ["pond init"]
 
 
 def test_a_transaction_sees_its_own_changes_and_nobody_else_does() -> None:
@@ -86,7 +86,7 @@ def test_two_transactions_of_one_state_cannot_both_commit(tmp_path: Path) -> Non
             with one.transaction(["slow"]) as slow:
                 slow.make_directory("/same")
                 two.run(["quick"], lambda fs: fs.make_directory("/same"))
-        assert [each.state for each in one.control.transactions()] == ["completed", "failed", "completed"]
+        assert [each.state for each in one.control.transactions()] == ["completed", "completed", "failed"]
         with pytest.raises(AlreadyExistsError):
             one.run(["again"], lambda fs: fs.make_directory("/same"))
 
@@ -113,6 +113,7 @@ def test_commands_at_the_same_time_wait_for_each_other(tmp_path: Path) -> None:
         assert len(pond.fs().tree) == 10
         sequences = [each.txn_seq for each in pond.commits()]
         assert sequences == sorted(set(sequences)) and len(sequences) == 10
+        assert [each.state for each in pond.control.transactions()] == ["completed"] * 10  # a conflict is no failure
 
 
 def test_a_failure_at_any_point_leaves_all_or_nothing() -> None:
@@ -120,7 +121,7 @@ def test_a_failure_at_any_point_leaves_all_or_nothing() -> None:
     with Pond.memory() as pond:
         with faults.record() as points:
             pond.run(["work"], work)
-        assert {"pond.control.begun", "pond.save", "pond.commit", "pond.committed"} <= set(points)
+        assert {"pond.save", "pond.log", "pond.commit", "pond.committed"} <= set(points)
         chosen = [n for n in range(1, len(points) + 1) if points[n - 1].startswith("pond.") or (n + SEED) % 41 == 0]
     for number in chosen:
         with Pond.memory() as pond:
@@ -128,39 +129,110 @@ def test_a_failure_at_any_point_leaves_all_or_nothing() -> None:
                 pond.run(["work"], work)
             whole = len(pond.fs().tree)
             assert whole in (1, 7), points[number - 1]
-            pond.recover()
-            assert pond.lost_sequences() == []
+            told = [(each.state, each.command) for each in pond.control.transactions()][1:]
+            assert told == [("completed" if whole == 7 else "failed", "work")], points[number - 1]
             if whole == 1:
                 pond.run(["again"], work)
             assert pond.fs().read("/l/large") == b"L" * 100_000
 
 
-def test_a_lost_record_of_the_control_log_is_rebuilt_from_the_data() -> None:
-    """The commit is there, its end in the log is not."""
+def test_a_command_and_its_record_are_one_commit(tmp_path: Path) -> None:
+    """Each says the same of the other: the record names the snapshot, and the change is in that snapshot (P51, P52)."""
+    with Pond.create(tmp_path / "P") as pond:
+        pond.run(["pond", "mkdir", "/a"], lambda fs: fs.make_directory("/a"))
+        pond.run(["pond", "rm", "/a"], lambda fs: fs.remove("/a"))
+        found = pond.control.transactions()
+        assert [each.snapshot_id for each in found] == [1, 2, 3]
+        assert [pond.fs(at=each.snapshot_id).exists("/a") for each in found] == [False, True, False]
+        before = pond.lake.at(version=2).table("pond.txns").to_arrow().column("txn_id").to_pylist()
+        assert before == [each.txn_id for each in found[:2]]
+        pond.lake.table("pond.txns").flush_inlined_data()
+        assert pond.control.transactions() == found
+        pond.lake.expire_snapshots(keep_last=1)
+        assert pond.control.transactions() == found
+    assert [each.name for each in (tmp_path / "P").iterdir()] == ["data"]
+    assert [each.name for each in (tmp_path / "P").rglob("*.db")] == ["lake.db"]
+
+
+def test_an_error_after_the_commit_is_not_taken_for_a_failure() -> None:
     with Pond.memory() as pond:
         with faults.arm(Fault(pattern="pond.committed")), pytest.raises(FaultInjected):
             pond.run(["pond", "mkdir", "/a"], lambda fs: fs.make_directory("/a"))
         assert pond.fs().exists("/a")
-        assert pond.lost_sequences() == [2]
-        assert any("Recovery needed: missing transaction file /txn/2" in each.what for each in verify(pond).problems)
-        done = pond.recover()
-        assert (done.was_needed, done.recovered_count) == (True, 1)
-        found = pond.control.transactions()[-1]
-        assert (found.state, found.command, found.recovered) == ("completed", "pond mkdir /a", True)
+        assert [each.state for each in pond.control.transactions()] == ["completed", "completed"]
         assert pond.recover().was_needed is False
         assert verify(pond).problems == ()
 
 
-def test_recover_does_not_disturb_a_command_that_runs(tmp_path: Path) -> None:
-    from quacklake.pond.control import is_running
+def test_a_failure_does_not_disturb_a_command_that_runs(tmp_path: Path) -> None:
+    """It takes no turn: otherwise a collector that fails again and again would keep others from the pond."""
+    with Pond.create(tmp_path / "P") as one, Pond.open(tmp_path / "P") as two:
+        with one.transaction(["slow"]) as slow:
+            slow.make_directory("/same")
+            with pytest.raises(NotFoundError):
+                two.run(["fails"], lambda fs: fs.get("/nothing"))
+        one.run(["next"], lambda fs: fs.make_directory("/next"))
+        found = {each.command: (each.txn_seq, each.state) for each in one.control.transactions()}
+        assert found["slow"] == (2, "completed")
+        assert found["fails"][1] == "failed"
+        assert found["next"] == (3, "completed")
 
-    assert is_running("another-host:1")
-    assert is_running("elsewhere:99999999")
-    import os
-    import socket
 
-    assert not is_running(f"{socket.gethostname()}:99999999")
-    assert is_running(f"{socket.gethostname()}:{os.getppid()}")
+HOSTILE = (
+    "'; DROP TABLE pond.txns; --",
+    'a"b',
+    "\\",
+    "zero\0byte",
+    "\udcff\ud800",
+    "\u202e✓ 鴨",
+    "line\nbreak",
+    "{}",
+    "",
+    "x" * 100_000,
+)
+
+
+def test_hostile_words_are_in_the_log_as_they_are(home: Home) -> None:
+    """Only what no database can hold is escaped; nothing is lost, and nothing runs."""
+    pond = home.pond
+    pond.run(HOSTILE, lambda fs: fs.make_directory(f"{home.path}/d"))
+    with pytest.raises(RuntimeError):
+        pond.run(HOSTILE, lambda fs: fail("".join(HOSTILE)))
+    completed, failed = pond.control.transactions(2)
+    assert (completed.state, failed.state) == ("completed", "failed")
+    expected = [word.replace("\0", "\\x00").replace("\udcff\ud800", "\\udcff\\ud800") for word in HOSTILE]
+    assert list(completed.args) == list(failed.args) == expected
+    assert failed.error == "RuntimeError: " + "".join(expected)
+    messages = {row["snapshot_id"]: row["commit_message"] for row in pond.lake.snapshots(5).to_pylist()}
+    assert messages[completed.snapshot_id] == completed.command
+
+
+def fail(message: str) -> None:
+    raise RuntimeError(message)
+
+
+def test_settings_are_part_of_the_tree(home: Home) -> None:
+    pond = home.pond
+    before = pond.lake.current_snapshot()
+    pond.run(["set"], lambda fs: fs.change_setting("timezone", "Europe/Berlin"))
+    assert (pond.control.settings(), pond.fs().settings) == ({"timezone": "Europe/Berlin"},) * 2
+    assert pond.fs(at=before).settings == {}
+    pond.run(["set"], lambda fs: fs.change_setting("timezone", None))
+    assert (pond.control.settings(), pond.fs().settings) == ({}, {})
+    assert verify(pond).problems == ()
+
+
+def test_a_pond_with_its_log_in_a_second_lake_is_refused_and_can_be_mounted(tmp_path: Path) -> None:
+    """Older versions made such ponds: they had no table of commands in the lake of the data."""
+    with Pond.create(tmp_path / "old") as pond:
+        pond.run(["fill"], lambda fs: fs.write_file("/f", b"kept"))
+        pond.lake.drop_table("pond.txns")
+    with pytest.raises(UnsupportedFeatureError, match="older version") as caught:
+        Pond.open(tmp_path / "old")
+    assert "mount it in a new pond" in str(caught.value.hint)
+    with Pond.create(tmp_path / "new") as pond:
+        pond.run(["mount"], lambda fs: fs.make_node("/old", "mount", {"pond": str(tmp_path / "old")}))
+        assert pond.fs().read("/old/f") == b"kept"
 
 
 def test_a_delta_has_only_what_its_transaction_changed() -> None:

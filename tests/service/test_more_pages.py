@@ -28,7 +28,7 @@ def rich(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("rich")
     lake = demo_lake(folder)
     fill_chains(lake, NOW)
-    fill_pond(lake, folder, NOW)
+    fill_pond(lake, NOW)
     with served(lake, prefix="/deep/lake") as found:
         yield found
 

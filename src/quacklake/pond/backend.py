@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from quacklake.pond.mounts import Mounts
 
 STATE = "pond.state"
-"""The table with the number of the last transaction. Every transaction changes its row, so two cannot both commit."""
+"""The table with the number of the last transaction. Every one replaces its rows, so two at once cannot both commit."""
 
 
 class Backend(Protocol):
@@ -63,8 +63,8 @@ class Backend(Protocol):
     def content(self, node: Node) -> bytes:
         """Return the bytes of a small file."""
 
-    def save(self, tree: Tree) -> bool:
-        """Write what was changed in the tree, and return whether anything was."""
+    def save(self, tree: Tree) -> Changes:
+        """Write what was changed in the tree, and return it."""
 
 
 @dataclass
@@ -107,8 +107,8 @@ class LakeBackend:
         content: bytes = found[0]
         return content
 
-    def save(self, tree: Tree) -> bool:
-        """Write what was changed in the tree, and return whether anything was."""
+    def save(self, tree: Tree) -> Changes:
+        """Write what was changed in the tree, and return it."""
         changes = Changes.of(tree)
         table = self.changes.table(NODES)
         if changes.ended:
@@ -123,8 +123,8 @@ class LakeBackend:
             table.update(values, f"node_id = {literal(node.node_id)} AND version = {node.version}")
         if changes.added:
             table.append(to_arrow(changes.added))
-        telemetry.count("pond.nodes.written", len(changes.added) + len(changes.altered) + len(changes.ended))
-        return bool(changes)
+        telemetry.count("pond.nodes.written", sum(changes.counts.values()))
+        return changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +151,11 @@ class Changes:
     def __bool__(self) -> bool:
         return bool(self.ended or self.altered or self.added)
 
+    @property
+    def counts(self) -> dict[str, int]:
+        """The numbers of rows."""
+        return {"added": len(self.added), "changed": len(self.altered), "removed": len(self.ended)}
+
 
 def create(tx: LakeTransaction, txn_seq: int) -> None:
     """Make the tables of a new pond, with its root directory."""
@@ -172,6 +177,15 @@ def last_sequence(lake: LakeReader) -> int:
     if not exists(lake):
         raise NotFoundError("Pond does not exist. Run 'pond init' first.")
     return max(lake.table(STATE).to_arrow().column("txn_seq").to_pylist(), default=0)
+
+
+def advance(tx: LakeTransaction, txn_seq: int) -> None:
+    """Let a number be that of the last transaction. Two transactions that do so from the same state conflict.
+
+    The numbers of commands that failed meanwhile are no lower, and so they do not conflict.
+    """
+    tx.table(STATE).delete(f"txn_seq <= {txn_seq - 1:d}")
+    tx.table(STATE).append([{"txn_seq": txn_seq}])
 
 
 def contents(lake: LakeReader) -> Iterable[Node]:

@@ -1,13 +1,11 @@
-"""Backups of a pond: those of its two lakes, its large files by their hashes, and a manifest that is written last.
+"""Backups of a pond: those of its lake, its large files by their hashes, and a manifest that is written last.
 
 A place of backups has this layout::
 
-    data/…  control/…        the backups of the two lakes, as ``quacklake backup`` makes them
+    data/…                   the backups of the lake, as ``quacklake backup`` makes them
     large/_large_files/…     the large files by the hash of their bytes; all backups share them
     lists/<id>.json          the hashes of the large files that a backup needs, written before they are copied
     ponds/<id>.json          the manifest of a backup of the pond: without it, it does not exist
-
-The log of commands is backed up first: what it lacks of the data, ``recover`` completes from the data.
 """
 
 from __future__ import annotations
@@ -26,22 +24,23 @@ from quacklake.lake.connect import replace_from_backup, restore_backup
 from quacklake.lake.lake import Lake
 from quacklake.maintenance.backup import back_up, check_not_pruned
 from quacklake.operations.stores import open_backups
+from quacklake.pond.control import TXNS, ControlLog
 from quacklake.pond.large_files import LargeFiles, sharded
-from quacklake.pond.places import CONTROL, DATA, LakePlace, PondPlace
-from quacklake.pond.pond import Pond, last_commit
+from quacklake.pond.places import DATA, LakePlace, PondPlace
+from quacklake.pond.pond import MARK, Pond
 from quacklake.progress import Progress, silent
 from quacklake.storage import Store
 from quacklake.storage.store_pairs import copy_hashed
 
 LARGE = "large"
 _MANIFESTS, LISTS = "ponds/", "lists/"
-_FORMAT = 1
+_FORMAT = 2
 _LIMIT = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class PondBackup:
-    """A backup of a pond: the last transaction it has, and the ids of the backups of its lakes."""
+    """A backup of a pond: the last transaction it has, and the id of the backup of its lake."""
 
     id: str
     time: str
@@ -49,7 +48,6 @@ class PondBackup:
     txn_seq: int
     txn_id: str
     data: str
-    control: str
     large_files: int
 
 
@@ -103,7 +101,10 @@ def _read(store: Store, path: str) -> PondBackup:
     try:
         found = json.loads(store.read(path, limit=_LIMIT))
         if found.pop("format") != _FORMAT:
-            raise CorruptFileError(f"{path} was made by a newer version of quacklake")
+            raise CorruptFileError(
+                f"the backup {path} in {store.root} has the format of another version of quacklake",
+                hint="restore it with that version; back up into an empty place with this one",
+            )
         return PondBackup(**found)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptFileError(
@@ -126,9 +127,8 @@ def backup(pond: Pond, place: BackupPlace, progress: Progress = silent) -> Backu
     if known:
         _check_ahead(pond, known[-1])
     with telemetry.timed("pond.backup", place.url):
-        control = _lake(pond.control.lake, place.store(CONTROL), progress)
-        faults.reach("pond.backup.control")
-        data = _lake(pond.lake, place.store(DATA), progress)
+        context = pond.lake.handle.context
+        data = back_up(context.catalog, context.store, place.store(DATA), progress)
         last = pond.last_commit(data.snapshot)
         faults.reach("pond.backup.data")
         hashes = sorted(sha256 for sha256, _ in pond.large_files.stored())
@@ -142,7 +142,6 @@ def backup(pond: Pond, place: BackupPlace, progress: Progress = silent) -> Backu
             txn_seq=last.txn_seq,
             txn_id=last.txn_id,
             data=data.id,
-            control=control.id,
             large_files=count,
         )
         faults.reach("pond.backup.manifest")
@@ -151,13 +150,8 @@ def backup(pond: Pond, place: BackupPlace, progress: Progress = silent) -> Backu
     return BackupDone(made, data.files + count, data.copied + copied, data.bytes_copied + size)
 
 
-def _lake(lake: Lake, target: Store, progress: Progress) -> Any:
-    context = lake.handle.context
-    return back_up(context.catalog, context.store, target, progress)
-
-
 def _check_ahead(pond: Pond, newest: PondBackup) -> None:
-    if not pond.knows(newest.txn_id):
+    if not pond.control.has_completed(newest.txn_id):
         raise CommitConflict(
             "local and remote states are not equal, repair needed",
             hint=f"the backup {newest.id} has transaction #{newest.txn_seq:03d}, which this pond does not: pull first",
@@ -196,39 +190,32 @@ def restore(
     key = place.config.backup_key
     given = settings if key is None else {**settings, "backup_key": key.reveal()}
     with telemetry.timed("pond.restore", place.url):
-        lake = _started(to.data, chosen, settings)
-        lake = lake or _restored(place, DATA, to.data, chosen.data, given, progress)
+        lake = _started(to.lake, chosen, settings) or _restored(place, to.lake, chosen.data, given, progress)
         try:
             _copy_large(place.large_files, LargeFiles(lake.handle.context.store), progress)
             faults.reach("pond.restore.large")
-            control = _restored(place, CONTROL, to.control, chosen.control, given, progress)
+            return Pond(lake)
         except BaseException:
             lake.close()
             raise
-        pond = Pond(lake, control)
-        pond.recover()
-    return pond
 
 
-def _restored(
-    place: BackupPlace, part: str, to: LakePlace, id_: str, settings: dict[str, Any], progress: Progress
-) -> Lake:
+def _restored(place: BackupPlace, to: LakePlace, id_: str, settings: dict[str, Any], progress: Progress) -> Lake:
     if to.data_path is None:
         raise InputError("no data path was given for the pond", hint="add ?data_path=s3://bucket/pond to its URL")
     to.make_folder()
     return restore_backup(
-        f"{place.url.rstrip('/')}/{part}", to.url, to.data_path, backup=id_, progress=progress, catalog="", **settings
+        f"{place.url.rstrip('/')}/{DATA}", to.url, to.data_path, backup=id_, progress=progress, catalog="", **settings
     )
 
 
 def _started(to: LakePlace, chosen: PondBackup, settings: dict[str, Any]) -> Lake | None:
-    """Return the data of a restore that was interrupted after them, to go on; None when there are none."""
+    """Return the lake of a restore that was interrupted after it, to go on; None when there is none."""
     try:
         lake = to.open(**settings)
     except NotFoundError:
         return None
-    last = last_commit(lake)
-    if last is None or last.txn_id != chosen.txn_id:
+    if TXNS not in lake or ControlLog(lake).last_commit().txn_id != chosen.txn_id:
         lake.close()
         raise AlreadyExistsError("Pond already exists", hint="restore into an empty place")
     return lake
@@ -242,8 +229,7 @@ def pull(pond: Pond, place: BackupPlace, progress: Progress = silent) -> PondBac
     newest = place.choose()
     if newest.pond_id != pond.control.pond_id():
         raise AlreadyExistsError("pond backup already exists", hint=f"{place.url} has backups of another pond")
-    if pond.knows(newest.txn_id):
-        pond.recover()  # an earlier pull may have ended before its end
+    if pond.control.has_completed(newest.txn_id):
         return None
     mine = pond.last_commit()
     with telemetry.timed("pond.pull", place.url):
@@ -256,7 +242,6 @@ def pull(pond: Pond, place: BackupPlace, progress: Progress = silent) -> PondBac
         faults.reach("pond.pull.large")
         replace_from_backup(pond.lake, f"{place.url.rstrip('/')}/{DATA}", newest.data, place.config, progress)
         faults.reach("pond.pull.data")
-        pond.recover()
     return newest
 
 
@@ -274,6 +259,6 @@ def _remote_ids(place: BackupPlace, newest: PondBackup) -> set[str]:
 def _ids(texts: list[str | None]) -> Iterator[str]:
     for text in texts:
         try:
-            yield json.loads(text or "{}")["pond"]["txn_id"]
+            yield json.loads(text or "{}")[MARK]["txn_id"]
         except (ValueError, KeyError, TypeError):
             continue

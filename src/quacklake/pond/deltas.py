@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from quacklake.errors import SnapshotExpiredError
+from quacklake.pond.control import Transaction
 from quacklake.pond.nodes import FACTORY, NODES, ROWS, TARGET, WITHOUT_CONTENT, EntryType, Node, from_arrow
-from quacklake.pond.pond import Commit, Pond
+from quacklake.pond.pond import Pond
 
 ADDED, REMOVED, CHANGED = "added", "removed", "changed"
 _KINDS = {"insert": ADDED, "delete": REMOVED, "update_postimage": CHANGED}
@@ -34,7 +35,7 @@ class Entry:
 class Delta:
     """The changes of one transaction, by the directory they are in."""
 
-    commit: Commit
+    commit: Transaction
     partitions: dict[str, list[Entry]]
 
     def entries(self) -> Iterator[Entry]:
@@ -45,17 +46,18 @@ class Delta:
 
 def deltas(pond: Pond, limit: int | None = None) -> list[Delta]:
     """Return the changes of the newest transactions, oldest first. Expired snapshots are left out."""
-    commits = pond.commits()
-    commits = commits[-limit:] if limit else commits
-    if not commits:
-        return []
-    by_snapshot: dict[int, dict[str, list[Entry]]] = {}
-    while commits:
+    kept = set(pond.lake.snapshots().column("snapshot_id").to_pylist())
+    commits = [each for each in pond.commits() if each.snapshot_id in kept][-(limit or 0) :]
+    by_snapshot: dict[int | None, dict[str, list[Entry]]] = {}
+    while True:
+        if not commits:
+            return []
         try:
+            assert commits[0].snapshot_id is not None
             scan = pond.lake.table(NODES).changes(commits[0].snapshot_id)
             rows = scan.select("snapshot_id", "change_type", *WITHOUT_CONTENT).to_arrow()
             break
-        except SnapshotExpiredError:
+        except SnapshotExpiredError:  # a snapshot may expire right after it was read
             commits = commits[1:]
     kinds, ids = rows.column("change_type").to_pylist(), rows.column("snapshot_id").to_pylist()
     for snapshot_id, kind, node in zip(ids, kinds, from_arrow(rows), strict=True):

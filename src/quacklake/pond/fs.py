@@ -24,7 +24,7 @@ from quacklake.pond.factories import registry
 from quacklake.pond.factories.mount import Mount
 from quacklake.pond.factories.options import plain
 from quacklake.pond.large_files import Readable
-from quacklake.pond.nodes import CONFIG, FACTORY, ROWS, SCHEDULE, STATE, TARGET, EntryType, Node, new_id
+from quacklake.pond.nodes import CONFIG, FACTORY, ROWS, SCHEDULE, SETTINGS, STATE, TARGET, EntryType, Node, new_id
 from quacklake.pond.paths import ROOT, check_name, is_folder, parts, table_of
 from quacklake.pond.patterns import Part, compile_pattern
 from quacklake.pond.tree import Place, Tree, matches, walk
@@ -347,6 +347,16 @@ class FS:
             return found
         attributes = {**found.node.extended_attributes, name: value}
         return self._node_path(self.put(found.place, _next(found.node, self.txn_seq, extended_attributes=attributes)))
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """The settings of the pond, which the root directory keeps."""
+        return dict(self.tree.root.attribute(SETTINGS) or {})
+
+    def change_setting(self, name: str, value: str | None) -> None:
+        """Set a setting of the pond; None removes it."""
+        found = {**self.settings, name: value}
+        self.set_attribute(self.get(ROOT), SETTINGS, {key: each for key, each in found.items() if each is not None})
 
     def move(self, source: str, target: str) -> NodePath:
         """Move a node, with all below it, to a new path or into an existing directory. Nothing is copied."""

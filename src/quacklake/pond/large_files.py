@@ -5,7 +5,11 @@ Nothing here holds more than one block of a file in memory.
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
+import os
+import re
+import socket
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,7 +27,10 @@ BLOCK = 1 << 20
 FOLDER = "_large_files"
 _FLAT = 100
 """The number of files in the folder from which on new ones go into folders by the first digits of their names."""
-_INCOMING = f"{FOLDER}/incoming-"
+_INCOMING = f"{FOLDER}/incoming/"
+"""The folder of files that are being written, each in a folder of its own that names the process."""
+GRACE = dt.timedelta(days=2)
+"""The age from which on nobody is taken to need a file that nothing names, or to write to an unfinished one."""
 
 
 class Readable(Protocol):
@@ -57,13 +64,16 @@ class LargeFiles:
 
     def _local(self, head: bytes, source: Readable) -> Content:
         """Write beside the final place, and rename when the hash is known."""
-        incoming = f"{_INCOMING}{uuid7().hex}"
-        with self.store.open_output(incoming) as sink:
-            content = _copy(head, source, sink)
-        faults.reach("pond.large_file.written")
-        path = self.find(content.sha256)
-        # the same bytes replace themselves: a file that was just written is not taken for one that nobody needs
-        self.store.rename(incoming, path or self._place(content.sha256))
+        folder = f"{_INCOMING}{uuid7().hex}-{os.getpid()}-{_host()}"
+        try:
+            with self.store.open_output(f"{folder}/content") as sink:
+                content = _copy(head, source, sink)
+            faults.reach("pond.large_file.written")
+            path = self.find(content.sha256)
+            # the same bytes replace themselves: a file that was just written is not taken for one that nobody needs
+            self.store.rename(f"{folder}/content", path or self._place(content.sha256))
+        finally:
+            self.store.prune(folder)
         telemetry.count("pond.large_files.shared" if path else "pond.large_files.written")
         faults.reach("pond.large_file.placed")
         return content
@@ -72,13 +82,19 @@ class LargeFiles:
         """Keep the bytes in a temporary file until the hash, and so their place, is known."""
         with tempfile.TemporaryFile(prefix="pond-") as spool:
             content = _copy(head, source, spool)
-            if self.find(content.sha256) is None:
+            if not self._has_young(content.sha256):
                 spool.seek(0)
                 with self.store.open_output(self._place(content.sha256)) as sink:
                     for block in blocks(spool):
                         sink.write(block)
                 telemetry.count("pond.large_files.written")
         return content
+
+    def _has_young(self, sha256: str) -> bool:
+        """Return whether a content is there, and so young that maintenance will leave it until it is named."""
+        path, limit = self.find(sha256), dt.datetime.now(dt.UTC) - GRACE / 2
+        found = () if path is None else self.store.list(path.rpartition("/")[0])
+        return any(each.path == path and each.mtime is not None and each.mtime > limit for each in found)
 
     def find(self, sha256: str) -> str | None:
         """Return the path of a content in the store, or None."""
@@ -130,12 +146,44 @@ class LargeFiles:
         """Yield the hash and size of every file in the store."""
         return ((sha256, entry.size) for sha256, entry in self.entries())
 
+    def leftovers(self) -> list[str]:
+        """Return the paths of files that processes which have ended left unfinished."""
+        limit = dt.datetime.now(dt.UTC) - GRACE
+        found = []
+        for entry in self.store.list(FOLDER):
+            is_incoming = entry.path.startswith(_INCOMING)
+            is_old = entry.mtime is not None and entry.mtime < limit
+            is_dead = is_incoming and not _may_run(entry.path.removeprefix(_INCOMING).partition("/")[0])
+            if is_dead or (is_old and (is_incoming or entry.is_temporary)):
+                found.append(entry.path)
+        return found
+
     def remove_leftovers(self) -> int:
-        """Remove what writers that died have left, and return how many files that were. No writer may be running."""
-        left = [
-            entry.path for entry in self.store.list(FOLDER) if entry.is_temporary or entry.path.startswith(_INCOMING)
-        ]
-        return self.store.delete(left)
+        """Remove what processes that have ended left unfinished, and return how many files that were."""
+        found = self.leftovers()
+        removed = self.store.delete(found)
+        for path in found:
+            if path.startswith(_INCOMING):
+                self.store.prune(path.rpartition("/")[0])
+        return removed
+
+
+def _host() -> str:
+    return re.sub(r"[^\w.-]", "_", socket.gethostname())
+
+
+def _may_run(folder: str) -> bool:
+    """Return whether the process that a folder names runs on this machine, or may run on another."""
+    _, pid, host = [*folder.split("-", 2), "", ""][:3]
+    if host != _host() or not pid.isdigit():
+        return True
+    try:
+        os.kill(int(pid), 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def blocks(source: Readable) -> Iterator[bytes]:

@@ -1,27 +1,22 @@
-"""Keep a pond small and fast: the maintenance of its two lakes, and removal of large files that no state names."""
+"""Keep a pond small and fast: the maintenance of its lake, and removal of large files that no state names."""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow.compute as pc
 
 from quacklake import faults
-from quacklake.errors import LeaseHeldError
 from quacklake.maintenance.policy import Job, Policy
 from quacklake.maintenance.scheduler import JobReport, Maintainer
 from quacklake.pond import reduces
-from quacklake.pond.control import BEGIN, is_running
+from quacklake.pond.large_files import GRACE
 from quacklake.pond.nodes import NODES
-from quacklake.pond.places import CONTROL, DATA
 from quacklake.pond.pond import Pond
 from quacklake.pond.reduces import Upkeep
 from quacklake.progress import Progress, silent
-
-GRACE = dt.timedelta(days=2)
-"""The age from which on a large file that nothing names is removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +30,9 @@ class LargeReport:
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceDone:
-    """The work that was done, or is due, by lake; the large files, and the resolutions of series."""
+    """The work on the lake that was done, or is due; the large files, and the resolutions of series."""
 
-    jobs: tuple[tuple[str, Job | JobReport], ...]
+    jobs: tuple[Job | JobReport, ...]
     large: LargeReport
     reductions: Upkeep
 
@@ -53,21 +48,13 @@ def maintain(
     """Bring resolutions up to date, and run the maintenance that is due under a policy; with ``dry_run`` only tell it.
 
     Large files are removed when no snapshot names them and they are older than ``grace``. Raises ``LeaseHeldError``
-    while another process maintains the pond, or a command that changes it runs and large files are to be removed.
+    while another process maintains the pond.
     """
     reductions = Upkeep(0, 0, 0) if dry_run else reduces.maintain(pond)
-    jobs: list[tuple[str, Job | JobReport]] = []
-    for name, lake in ((DATA, pond.lake), (CONTROL, pond.control.lake)):
-        maintainer = Maintainer(lake.maintenance, policy)
-        found = maintainer.due() if dry_run else maintainer.run_once(progress).jobs
-        jobs += [(name, job) for job in found]
+    maintainer = Maintainer(pond.lake.maintenance, policy)
+    jobs: Sequence[Job | JobReport] = maintainer.due() if dry_run else maintainer.run_once(progress).jobs
     free = list(_unnamed(pond, grace))
     if free and not dry_run:
-        running = [each for each in pond.control.transactions() if each.state == BEGIN and is_running(each.process)]
-        if running:
-            raise LeaseHeldError(
-                f"the command {running[0].command!r} is running", hint="large files are removed when it has ended"
-            )
         faults.reach("pond.maintain.large")
         pond.large_files.store.delete([path for path, _ in free])
     large = LargeReport(len(free), sum(size for _, size in free), not dry_run)
@@ -75,12 +62,14 @@ def maintain(
 
 
 def _unnamed(pond: Pond, grace: dt.timedelta) -> Iterator[tuple[str, int]]:
-    """Yield the path and size of large files that no snapshot names."""
-    stored = list(pond.large_files.entries())
-    if not stored:
+    """Yield the path and size of large files that no snapshot names.
+
+    Whoever writes a file that is there already makes it young, so they are listed after the names were read.
+    """
+    if next(pond.large_files.entries(), None) is None:
         return
     named, limit = _named(pond), dt.datetime.now(dt.UTC) - grace
-    for sha256, entry in stored:
+    for sha256, entry in pond.large_files.entries():
         if sha256 not in named and entry.mtime is not None and entry.mtime < limit:
             yield entry.path, entry.size
 

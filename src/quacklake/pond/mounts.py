@@ -125,7 +125,7 @@ class Mounts:
             place = find(pond)
             if not place.may_exist():
                 raise place.missing()
-            lake = self._stack.enter_context(place.data.open(read_only=True, config_file=self._config_file))
+            lake = self._stack.enter_context(place.lake.open(read_only=True, config_file=self._config_file))
             large_files = LargeFiles(lake.handle.context.store)
         else:
             lake, large_files = self._lend(backup, key)

@@ -19,6 +19,8 @@ NODES = "pond.nodes"
 """The table of the tree."""
 TARGET, FACTORY, CONFIG = "target", "factory", "config"
 """Attributes: where a symbolic link leads; what computes a dynamic node, and with which options."""
+SETTINGS = "settings"
+"""An attribute of the root: the settings of the pond."""
 SCHEDULE, STATE = "schedule", "state"
 """Attributes of nodes that run: when, as a cron expression, and how far they have come."""
 TIMESTAMP_COLUMN, MIN_OVERRIDE, MAX_OVERRIDE, ROWS, SOURCE, SOURCE_SHA256, KEEPS_CONFLICTS = (

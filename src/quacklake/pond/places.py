@@ -1,4 +1,4 @@
-"""The place of a pond: a folder, the URL of a database, or a YAML file that names both of its lakes."""
+"""The place of a pond: a folder, the URL of a database, or a YAML file that names its lake."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ from quacklake.errors import ConfigError, NotFoundError
 from quacklake.lake.connect import connect
 from quacklake.lake.lake import Lake
 
-DATA, CONTROL = "data", "control"
-"""The lakes of a pond: its own, and that of the log of commands."""
+DATA = "data"
+"""The folder of the lake in the folder of a pond, and of its files below a data path."""
 _PLAIN = ""
-"""The lakes of a pond are its own: a catalog that the settings name is one of another lake."""
+"""The lake of a pond is its own: a catalog that the settings name is one of another lake."""
 _FILES = (".yaml", ".yml")
-_CONTROL_SCHEMA = "pond_control"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +58,10 @@ class LakePlace:
 
 @dataclass(frozen=True, slots=True)
 class PondPlace:
-    """The two lakes of a pond; ``name`` is the place as people write it, without secrets."""
+    """The lake of a pond; ``name`` is the place as people write it, without secrets."""
 
     name: str
-    data: LakePlace
-    control: LakePlace
+    lake: LakePlace
 
     def missing(self) -> NotFoundError:
         """Return the error for a place without a pond."""
@@ -71,7 +69,7 @@ class PondPlace:
 
     def may_exist(self) -> bool:
         """Return whether there can be a pond: false when the file of its catalog is missing."""
-        path = parse_url(self.data.url).path
+        path = parse_url(self.lake.url).path
         return path is None or path.exists()
 
 
@@ -79,7 +77,7 @@ def find(place: str | Path | PondPlace) -> PondPlace:
     """Return the place of a pond. Raises ``ConfigError`` for one that cannot be.
 
     It is a folder, the URL of a database such as ``postgresql://host/db?data_path=s3://bucket/pond``, or a YAML file
-    with ``url`` and ``data_path``, and ``control_url`` and ``control_data_path`` if they are elsewhere.
+    with ``url`` and ``data_path``.
     """
     if isinstance(place, PondPlace):
         return place
@@ -89,7 +87,7 @@ def find(place: str | Path | PondPlace) -> PondPlace:
     if Path(text).suffix.lower() in _FILES and not Path(text).is_dir():
         return _of_file(Path(text))
     folder = Path(text).absolute()
-    return PondPlace(text, _below(folder / DATA), _below(folder / CONTROL))
+    return PondPlace(text, _below(folder / DATA))
 
 
 def _below(folder: Path) -> LakePlace:
@@ -103,26 +101,8 @@ def _at_url(text: str, data_path: str | None) -> PondPlace:
     root = (data_path or parsed.data_path or "").rstrip("/") or None
     url = sa.make_url(text.removeprefix("ducklake:")) if "://" in text else parsed.url
     url = url.difference_update_query(["data_path"])
-    return PondPlace(
-        redact(text),
-        LakePlace(_text(url), None if root is None else f"{root}/{DATA}"),
-        LakePlace(_text(_control(url, parsed.database)), None if root is None else f"{root}/{CONTROL}"),
-    )
-
-
-def _text(url: sa.URL) -> str:
-    return url.render_as_string(hide_password=False)
-
-
-def _control(url: sa.URL, database: str) -> sa.URL:
-    """Return the catalog of the log: another schema in PostgreSQL, another database elsewhere."""
-    if database == "postgres":
-        return url.update_query_dict({"metadata_schema": _CONTROL_SCHEMA})
-    name = str(url.database or "")
-    if database == "mysql":
-        return url.set(database=f"{name}_{CONTROL}")
-    path = Path(name)
-    return url.set(database=str(path.with_name(f"{path.stem}-{CONTROL}{path.suffix}")))
+    found = url.render_as_string(hide_password=False)
+    return PondPlace(redact(text), LakePlace(found, None if root is None else f"{root}/{DATA}"))
 
 
 def _of_file(path: Path) -> PondPlace:
@@ -135,10 +115,5 @@ def _of_file(path: Path) -> PondPlace:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"the file {path} is not valid YAML: {' '.join(str(error).split())}") from None
     url, data_path = (resolved(options.text(key), key) for key in ("url", "data_path"))
-    control_url, control_path = (
-        resolved(options.text(key, ""), key) or None for key in ("control_url", "control_data_path")
-    )
     options.finish()
-    found = _at_url(url, data_path)
-    control = LakePlace(control_url or found.control.url, control_path or found.control.data_path)
-    return PondPlace(str(path), found.data, control)
+    return PondPlace(str(path), _at_url(url, data_path).lake)

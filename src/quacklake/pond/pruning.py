@@ -12,7 +12,7 @@ from quacklake.maintenance.backup import PruneMark, list_backups
 from quacklake.maintenance.backup import prune as prune_lake
 from quacklake.operations.times import before
 from quacklake.pond.backup import LISTS, BackupPlace, PondBackup, manifest_of
-from quacklake.pond.places import CONTROL, DATA
+from quacklake.pond.places import DATA
 from quacklake.progress import Progress, silent
 
 _YOUNG = dt.timedelta(days=1)
@@ -61,22 +61,19 @@ def prune(
         if not dry_run:
             store.delete([manifest_of(each.id) for each in gone])
             faults.reach("pond.prune.manifests")
-        files = size = 0
-        for part in (CONTROL, DATA):
-            mark.live()
-            found = _prune_lake(place, part, kept, dry_run=dry_run, progress=progress)
-            files, size = files + found[0], size + found[1]
-            faults.reach("pond.prune.lake")
+        mark.live()
+        files, size = _prune_lake(place, kept, dry_run=dry_run, progress=progress)
+        faults.reach("pond.prune.lake")
         mark.live()
         large = _prune_large(place, kept, dry_run=dry_run)
     return Pruned(gone, kept, files + large[0], size + large[1], dry_run)
 
 
 def _prune_lake(
-    place: BackupPlace, part: str, kept: tuple[PondBackup, ...], *, dry_run: bool, progress: Progress
+    place: BackupPlace, kept: tuple[PondBackup, ...], *, dry_run: bool, progress: Progress
 ) -> tuple[int, int]:
-    """Remove the backups of a lake that are older than all that are kept, and return the number and size of files."""
-    store, wanted = place.store(part), {each.data if part == DATA else each.control for each in kept}
+    """Remove the backups of the lake that are older than all that are kept, and return the number and size of files."""
+    store, wanted = place.store(DATA), {each.data for each in kept}
     times = [dt.datetime.fromisoformat(each.time) for each in list_backups(store) if each.id in wanted]
     if not times:
         return 0, 0

@@ -20,7 +20,10 @@ from quacklake.pond.backup import BackupDone, BackupPlace, PondBackup, backup
 from quacklake.pond.backup import pull as pull_from
 from quacklake.pond.control import PUSH_COMPLETED, PUSH_FAILED
 from quacklake.pond.fs import FS
+from quacklake.pond.nodes import EntryType, Node
+from quacklake.pond.paths import parts
 from quacklake.pond.pond import Pond
+from quacklake.pond.tree import Tree
 from quacklake.progress import Progress, silent
 
 FOLDER = "/sys/remotes"
@@ -128,10 +131,11 @@ def push(pond: Pond, remote: Remote, progress: Progress = silent, config_file: s
         done = backup(pond, remote.place(config_file), progress)
     except QuacklakeError as error:
         telemetry.count("pond.push.failed")
-        pond.control.pushed(PUSH_FAILED, last.txn_seq, last.txn_id, {"remote": remote.name, "error": error.message})
+        facts = {"remote": remote.name, "error": error.message}
+        pond.control.note_push(PUSH_FAILED, (last.txn_seq, last.txn_id), facts)
         raise
     facts = {"remote": remote.name, "backup": done.backup.id}
-    pond.control.pushed(PUSH_COMPLETED, done.backup.txn_seq, done.backup.txn_id, facts)
+    pond.control.note_push(PUSH_COMPLETED, (done.backup.txn_seq, done.backup.txn_id), facts)
     return done
 
 
@@ -140,8 +144,22 @@ def pull(pond: Pond, remote: Remote, progress: Progress = silent, config_file: s
     return pull_from(pond, remote.place(config_file), progress)
 
 
-def push_changes(pond: Pond, config_file: str | None = None) -> list[str]:
-    """Push to every remote that takes changes by itself, and return a sentence for each that failed. Never raises."""
+def _may_have_remotes(tree: Tree) -> bool:
+    node: Node | None = tree.root
+    for name in parts(FOLDER):
+        node = None if node is None else tree.child(node.node_id, name)
+        if node is not None and node.file_type is not EntryType.DIRECTORY:
+            return True  # a link, or computed
+    return node is not None
+
+
+def push_changes(pond: Pond, tree: Tree, config_file: str | None = None) -> list[str]:
+    """Push to every remote that takes changes by itself, and return a sentence for each that failed. Never raises.
+
+    ``tree`` is what a transaction has just made: without a remote in it, the pond is not read again.
+    """
+    if not _may_have_remotes(tree):
+        return []
     try:
         wanted = [each for each in remotes(pond.fs()) if each.auto]
     except QuacklakeError as error:

@@ -45,12 +45,7 @@ def verify(pond: Pond, *, deep: bool = False, progress: Progress = silent) -> Ve
     ]
     found = list(_large(fs, progress))
     problems += [problem for _, problem in found if problem is not None]
-    problems += [Problem("control", _missing(seq)) for seq in pond.lost_sequences()]
     return VerifyReport(len(fs.tree), len(found), sum(size for size, _ in found), tuple(problems))
-
-
-def _missing(seq: int) -> str:
-    return f"Recovery needed: missing transaction file /txn/{seq}; run 'pond recover'"
 
 
 def _tree(fs: FS) -> Iterator[Problem]:

@@ -24,7 +24,7 @@ from tests.crash.forks import Forks
 from tests.pond.collectors.conftest import AT500, SECRET, collector, config, rows
 from tests.pond.conftest import csv
 
-POINTS = ("pond.control.begun", "pond.series.append", "pond.save", "pond.commit", "pond.committed")
+POINTS = ("pond.series.append", "pond.save", "pond.log", "pond.commit", "pond.committed")
 SERIES = f"/hydrovu/devices/{AT500}/AT500_active.series"
 
 

@@ -148,11 +148,11 @@ def test_a_bad_request_is_refused_and_the_good_one_beside_it_is_taken(listener: 
 def test_bad_requests_change_nothing(
     listener: Client, shared: Pond, path: str, body: bytes, headers: dict[str, str], status: int, words: str
 ) -> None:
-    before = shared.lake.current_snapshot()
+    before = shared.commits()
     code, answer = listener.post(path, body, headers)
     assert (code, words in answer["message"]) == (status, True), answer
     assert TOKEN not in str(answer)
-    assert shared.lake.current_snapshot() == before
+    assert shared.commits() == before
 
 
 @pytest.mark.parametrize(

@@ -6,15 +6,12 @@ It is made after the shop, so that nobody waits for it.
 from __future__ import annotations
 
 import datetime as dt
-import os
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quacklake.duckdb_versions import arrow_table
 from quacklake.duckdb_versions import connect as duckdb
 from quacklake.lake import Lake
-from quacklake.lake.connect import connect
 
 if TYPE_CHECKING:
     from quacklake.pond import Pond
@@ -91,12 +88,11 @@ FIRST = 12_000
 """The transactions that there are at first."""
 
 
-def fill_pond(lake: Lake, folder: Path, now: dt.datetime) -> None:
+def fill_pond(lake: Lake, now: dt.datetime) -> None:
     """Make a pond in a lake, with a reading a minute for a year at two docks, their reductions, notes and a site."""
     from quacklake.pond import Pond
 
-    with connect(f"sqlite:///{folder / 'control.db'}", folder / "control", config_file=os.devnull, create=True) as log:
-        fill_docks(Pond.create_in(lake, log), now)
+    fill_docks(Pond.create_in(lake), now)
 
 
 def fill_docks(pond: Pond, now: dt.datetime) -> None:

@@ -148,7 +148,7 @@ class DemoGate:
         if has_chains and not self._ended.is_set():
             samples.fill_chains(lake, now)
         if not self._ended.is_set():
-            samples.fill_pond(lake, self._folder, now)
+            samples.fill_pond(lake, now)
         for number in range(_MOST if has_chains else 0):
             if self._ended.wait(_EVERY_BLOCK):
                 return

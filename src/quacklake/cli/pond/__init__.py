@@ -50,7 +50,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("serve", "Serve the folder of a site on this machine", "looks:serve", _SHOW, shows_progress=True),
     Entry("show", "Show what each transaction changed", "history:show", _PAST),
     Entry("log", "List the commands that changed the pond", "history:log", _PAST),
-    Entry("recover", "Complete the log of commands after a crash", "history:recover", _PAST),
+    Entry("recover", "Remove what killed commands left unfinished", "history:recover", _PAST),
     Entry("verify", "Check the tree, the tables and every large file", "care:verify", _CARE),
     Entry("maintain", "Merge small files, expire old states and remove what nothing needs", "care:maintain", _CARE),
     Entry("backup", "Back up the pond to a folder or bucket", "backup:backup", _CARE),

@@ -50,11 +50,9 @@ def maintain(context: PondContext, dry_run: DryRun = False, **options: Any) -> N
     policy = policy_of(options, watch=False, dry_run=dry_run)
     with context.pond(write=True) as pond, stages() as progress:
         done = maintain_pond(pond, policy, dry_run=dry_run, progress=progress)
-    jobs = [
-        {"lake": name, **(job_facts(job) if isinstance(job, Job) else report_facts(job))} for name, job in done.jobs
-    ]
+    jobs = [job_facts(job) if isinstance(job, Job) else report_facts(job) for job in done.jobs]
     large = done.large
-    lines = [f"{job['lake']}: {sentence(job)}" for job in jobs]
+    lines = [sentence(job) for job in jobs]
     if done.reductions.refreshed:
         lines.insert(0, f"{plural(done.reductions.refreshed, 'resolution')} brought up to date")
     if large.files:
@@ -98,6 +96,5 @@ def config_set(
         )
     if name == "timezone" and value:
         check_zone(value)
-    with context.pond(write=True) as pond:
-        pond.control.set(name, value or None)
+    context.change(lambda pond, fs: fs.change_setting(name, value or None))
     context.output.result(f"{name} is {value or 'not set'}", {"name": name, "value": value or None})

@@ -15,6 +15,7 @@ from quacklake.errors import ConfigError
 
 if TYPE_CHECKING:
     from quacklake.pond import FS, Pond
+    from quacklake.pond.tree import Tree
 
 T = TypeVar("T")
 
@@ -64,11 +65,11 @@ class PondContext(Context):
         with self.pond(write=True) as pond:
             return pond.run(self.args, lambda fs: work(pond, fs))
 
-    def _push(self, pond: Pond) -> None:
+    def _push(self, pond: Pond, tree: Tree) -> None:
         """Push a change, and tell which push failed; a JSON log has a line of it already."""
         from quacklake.pond.remotes import push_changes
 
-        for sentence in push_changes(pond, self.options.config_file):
+        for sentence in push_changes(pond, tree, self.options.config_file):
             if not self.is_log_json:
                 typer.echo(sentence, err=True)
 

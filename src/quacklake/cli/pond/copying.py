@@ -82,7 +82,7 @@ def _copy_in(
     from quacklake.pond.inputs import parse_host
 
     def work(pond: Pond, fs: FS) -> list[Imported]:
-        options = _options(pond, *given)
+        options = _options(fs, *given)
         found = targets(fs, [parse_host(each) for each in sources], destination, format, replace=replace)
         return [copy_in(fs, target, options, replace=replace) for target in found]
 
@@ -108,7 +108,7 @@ def _copy_in(
 
 
 def _options(
-    pond: Pond,
+    fs: FS,
     column: str | None,
     timezone: str | None,
     allow_future: bool,
@@ -119,7 +119,7 @@ def _options(
     from quacklake.pond import ImportOptions
     from quacklake.pond.local_times import LocalRule
 
-    zone = timezone or pond.control.settings().get("timezone")
+    zone = timezone or fs.settings.get("timezone")
     return ImportOptions(column, zone, allow_future, keep_conflicts, csv, LocalRule(*local))
 
 

@@ -77,12 +77,12 @@ def log(context: PondContext, last: Last = None) -> None:
 
 
 def status(context: PondContext) -> None:
-    """It also says whether a command was interrupted, so that `pond recover` is needed."""
+    """It also says whether a process was killed while it wrote a large file, so that `pond recover` is needed."""
     with context.pond() as pond:
         fs = pond.fs()
         counts = Counter(str(node.file_type) for node in fs.tree)
-        lost = pond.lost_sequences()
-        last = pond.commits()[-1]
+        left = pond.large_files.leftovers()
+        last = pond.last_commit()
         context.output.facts(
             {
                 "pond": redact(context.place),
@@ -91,21 +91,18 @@ def status(context: PondContext) -> None:
                 "snapshot": pond.lake.current_snapshot(),
                 "last_transaction": f"#{last.txn_seq:03d} {last.command}",
                 **{kind: counts[kind] for kind in sorted(counts)},
-                "recovery_needed": bool(lost),
+                "recovery_needed": bool(left),
             }
         )
-        for seq in lost:
-            context.output.say(f"Recovery needed: missing transaction file /txn/{seq}; run 'pond recover'")
+        if left:
+            context.output.say(f"Recovery needed: {plural(len(left), 'unfinished file')}; run 'pond recover'")
 
 
 def recover(context: PondContext) -> None:
-    """The data needs no recovery: a transaction is whole or absent. The log of commands gets what it lacks."""
+    """A command is there whole, with its record in the log, or not at all. Only unfinished files may be left of it."""
     with context.pond(write=True) as pond:
         done = pond.recover()
-        sentence = (
-            f"recovered {plural(done.recovered_count, 'transaction')}, and noted {done.failed_count:,} as interrupted"
-            if done.was_needed
-            else "no recovery was needed"
-        )
+        removed = f"removed {plural(done.removed_files, 'unfinished file')}"
+        sentence = removed if done.was_needed else "nothing to recover"
         facts = {name: getattr(done, name) for name in done.__slots__}
         context.output.result(sentence, facts)

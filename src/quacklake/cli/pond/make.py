@@ -25,7 +25,7 @@ def apply(
     resources = load([Path(each) for each in files])
 
     def work(pond: Pond, fs: FS) -> list[Applied]:
-        return apply_to(fs, resources, ImportOptions(timezone=pond.control.settings().get("timezone")))
+        return apply_to(fs, resources, ImportOptions(timezone=fs.settings.get("timezone")))
 
     done = context.change(work)
     if context.output.for_people:

@@ -7,7 +7,7 @@ from quacklake.config import redact
 
 
 def init(context: PondContext) -> None:
-    """The folder is created if it does not exist. It gets two lakes: data, and control for the log of commands."""
+    """The folder is created if it does not exist. Its lake is in the folder data."""
     from quacklake.pond import Pond
 
     with Pond.create(context.place, context.args, config_file=context.options.config_file) as pond:
