@@ -56,6 +56,7 @@ _VOLATILE = frozenset(
         "uuid",
         "path",
         "bytes",
+        "bytes_copied",
         "file_size_bytes",
         "seconds",
         "began",

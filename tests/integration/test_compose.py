@@ -113,7 +113,7 @@ def world(tmp_path: Path, s3_server: S3Server, nats_server: NatsServer) -> Itera
         {
             **stored,
             "PATH": f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}",
-            "PYTHONPATH": os.pathsep.join(str(REPOSITORY / part) for part in ("src", "")),
+            "PYTHONPATH": os.pathsep.join([str(REPOSITORY / "src"), str(REPOSITORY), os.environ.get("PYTHONPATH", "")]),
             "NATS_STREAM": word,
             "NATS_SUBJECT": f"{word}.>",
             "NATS_URL": nats_server.url,
