@@ -22,7 +22,7 @@ Words = Annotated[list[str] | None, Query(max_length=100)]
 Ask = Callable[[str, list[Any]], list[dict[str, Any]]]
 
 
-async def _asked(
+async def _run_queries(
     request: Request, work: Callable[[Ask], Any], version: int | None = None, timestamp: str | None = None
 ) -> Any:
     """Run queries of a request in one safe session, on one snapshot."""
@@ -48,12 +48,12 @@ def _key(ask: Ask) -> str:
     return find_key([row["column_name"] for row in ask(COLUMNS, [])])
 
 
-def _words(values: list[str] | None) -> tuple[str, ...]:
+def _split_words(values: list[str] | None) -> tuple[str, ...]:
     """Return the parts of parameters that may be repeated, or be lists with commas."""
     return tuple(word.strip() for value in values or () for word in value.split(",") if word.strip())[:1_000]
 
 
-def _wanted(
+def _parse_filter(
     wallet_addresses: Words = None,
     networks: Words = None,
     subnets: Words = None,
@@ -66,10 +66,10 @@ def _wanted(
     sort_order: Annotated[str, Query(max_length=4)] = "desc",
 ) -> TransactionFilter:
     return TransactionFilter(
-        wallet_addresses=_words(wallet_addresses),
-        networks=_words(networks),
-        subnets=_words(subnets),
-        transaction_types=_words(transaction_types),
+        wallet_addresses=_split_words(wallet_addresses),
+        networks=_split_words(networks),
+        subnets=_split_words(subnets),
+        transaction_types=_split_words(transaction_types),
         status=status,
         from_date=from_date,
         to_date=to_date,
@@ -79,7 +79,7 @@ def _wanted(
     )
 
 
-Wanted = Annotated[TransactionFilter, Depends(_wanted)]
+Wanted = Annotated[TransactionFilter, Depends(_parse_filter)]
 
 
 @router.get("/transactions/", summary="List transactions", operation_id="ekko_transactions")
@@ -106,7 +106,7 @@ async def transactions(
             "has_more": offset + len(page) < total,
         }
 
-    found: dict[str, Any] = await _asked(request, work, version, timestamp)
+    found: dict[str, Any] = await _run_queries(request, work, version, timestamp)
     return found
 
 
@@ -119,27 +119,27 @@ async def export(request: Request, wanted: Wanted, version: Version = None, time
     service = service_of(request)
     identity = await service.enter(request)
     at = await service.run(resolved_version, identity.lake, version, timestamp)
-    key = await _asked(request, _key, at)
+    key = await _run_queries(request, _key, at)
     return await answer_sql(service, request, identity, *wanted.all(key), wanted_format(request), at)
 
 
 @router.get("/transactions/networks", summary="List networks", operation_id="ekko_networks")
 async def networks(request: Request, version: Version = None, timestamp: Timestamp = None) -> dict[str, Any]:
     """Return the networks and subnets, and the number of transactions of each."""
-    return {"networks": await _asked(request, lambda ask: ask(NETWORKS, []), version, timestamp)}
+    return {"networks": await _run_queries(request, lambda ask: ask(NETWORKS, []), version, timestamp)}
 
 
 @router.get("/transactions/stats", summary="Count transactions", operation_id="ekko_stats")
 async def stats(request: Request, version: Version = None, timestamp: Timestamp = None) -> dict[str, Any]:
     """Return how many transactions there are, of how many networks and senders, and of which time."""
-    found: dict[str, Any] = (await _asked(request, lambda ask: ask(STATS, []), version, timestamp))[0]
+    found: dict[str, Any] = (await _run_queries(request, lambda ask: ask(STATS, []), version, timestamp))[0]
     return found
 
 
 @router.get("/transactions/test", summary="Try the service", operation_id="ekko_test")
 async def try_it(request: Request) -> dict[str, str]:
     """Answer if the lake can be read."""
-    await _asked(request, lambda ask: ask("SELECT 1 AS one", []))
+    await _run_queries(request, lambda ask: ask("SELECT 1 AS one", []))
     return {"status": "ok"}
 
 
@@ -153,5 +153,5 @@ async def transaction(request: Request, hash: Annotated[str, Path(max_length=200
             raise NotFoundError("there is no transaction with this hash")
         return wire(rows[0])
 
-    found: dict[str, Any] = await _asked(request, work)
+    found: dict[str, Any] = await _run_queries(request, work)
     return found

@@ -227,7 +227,7 @@ class DuckLakeService:
         return found
 
     async def cleanup_old_files(self, dry_run: bool = True) -> dict[str, Any]:
-        """Remove files that no snapshot needs any more, or only tell of them."""
+        """Remove files that no snapshot needs any more, or only count them."""
         return await _run(lambda: asdict(self._lake.cleanup_old_files(dry_run=dry_run)))
 
     async def expire_snapshots(self, older_than: dt.datetime, *, dry_run: bool = False) -> dict[str, Any]:

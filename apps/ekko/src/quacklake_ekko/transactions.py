@@ -112,7 +112,7 @@ def with_key(rows: pa.Table, key: str) -> pa.Table:
 
 
 def content(rows: str, key: str = KEY) -> str:
-    """Return an SQL expression for the checksum of a row: of all it says but the time at which it was ingested."""
+    """Return an SQL expression for the checksum of a row, of all columns but the time at which it was ingested."""
     names = (key if name == KEY else name for name in ROWS.names if name != "ingested_at")
     columns = (_CONTENT.get(name, "{}").format(f"{rows}.{quote(name)}") for name in names)
     return f"md5(CAST(json_array({', '.join(columns)}) AS VARCHAR))"
@@ -122,7 +122,7 @@ def age(rows: str, key: str = KEY) -> str:
     """Return an SQL expression that orders the rows of one transaction from the oldest to the newest.
 
     The newest is the one ingested last. Its block and its checksum decide between two of the same time, so that rows
-    end as the same in whatever order they arrive.
+    end up the same in whatever order they arrive.
     """
     return f"row(coalesce(epoch_us({rows}.ingested_at), 0), {rows}.block_number, {content(rows, key)})"
 
@@ -302,7 +302,7 @@ class DuckLakeWriter:
             self._close_own()
 
     def write_in_context(self, *arguments: Any, **options: Any) -> None:
-        """Do as :meth:`write_transaction`; a first argument more, the context of Go, is left out."""
+        """Do as :meth:`write_transaction`. The context of Go, an additional first argument, is not used."""
         self.write_transaction(*(arguments[1:] if len(arguments) == 3 else arguments), **options)
 
     def flush_in_context(self, context: object = None) -> int:
@@ -333,7 +333,7 @@ NewDuckLakeWriter = open_writer
 """The name that it has in Go."""
 
 
-def _given(values: Mapping[str, Any], name: str) -> Any:
+def _require(values: Mapping[str, Any], name: str) -> Any:
     found = values.get(name)
     if found is None:
         raise InputError(f"the transaction lacks {name!r}")
@@ -341,14 +341,14 @@ def _given(values: Mapping[str, Any], name: str) -> Any:
 
 
 def _text(values: Mapping[str, Any], name: str) -> str:
-    found = _given(values, name)
+    found = _require(values, name)
     if not isinstance(found, str) or not found:
         raise InputError(f"{name!r} is a text, not {found!r:.80}")
     return found
 
 
 def _integer(values: Mapping[str, Any], name: str, bits: int = 256) -> int:
-    found = _given(values, name)
+    found = _require(values, name)
     try:
         if isinstance(found, bool) or not isinstance(found, int | str) or len(str(found)) > 80:
             raise ValueError

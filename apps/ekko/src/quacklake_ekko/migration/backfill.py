@@ -57,7 +57,7 @@ def backfill(
     known = {} if again else state.files(lake, folder.url, "backfilled")
     todo = [file for file in listed if file.path not in known or known[file.path]["bytes"] != file.size]
     if dry_run:
-        return _rehearsed(folder, todo, skipped, progress)
+        return _rehearse(folder, todo, skipped, progress)
     state.prepare(lake)
     work = _Backfill(lake, folder, batch_rows)
     todo.sort(key=lambda file: file.path != work.begun.path)
@@ -156,7 +156,7 @@ class _Backfill:
         self._done.clear()
 
 
-def _rehearsed(
+def _rehearse(
     folder: ArrowFolder, todo: Sequence[ArrowFile], skipped: list[SkippedFile], progress: Progress
 ) -> BackfillReport:
     files = rows = 0
