@@ -70,6 +70,21 @@ def test_examples_in_docstrings_are_true(module: ModuleType) -> None:
     assert doctest.testmod(module).failed == 0
 
 
+_MOST_EXTENSION_NAMES = 20
+"""The public names of the extension API today; it may have fewer than 120 when all products stand on it."""
+
+
+def test_the_extension_api_is_small_and_each_name_has_an_example() -> None:
+    import quacklake.extend as api
+
+    modules = [getattr(api, name) for name in api.__all__] + [importlib.import_module("quacklake.extend.example")]
+    names = [(module, name) for module in modules for name in module.__all__]
+    assert len(names) <= _MOST_EXTENSION_NAMES < 120
+    parts = [getattr(module, name) for module, name in names if callable(getattr(module, name))]
+    assert len(parts) > 10
+    assert [part.__name__ for part in parts if ">>>" not in (part.__doc__ or "")] == []
+
+
 def test_the_readme_lists_every_make_target() -> None:
     targets = re.findall(r"^([a-z-]+):.*## ", (REPOSITORY / "Makefile").read_text(), re.MULTILINE)
     readme = README.read_text()

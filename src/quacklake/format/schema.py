@@ -36,6 +36,9 @@ class Column:
 
     ``initial_default`` fills files written before the column existed, ``default`` new rows; both are stored text.
     ``default_kind`` is ``literal`` or ``expression``.
+
+    >>> Column(1, "tags", "list", children=(Column(2, "element", "varchar"),)).duckdb_type()
+    'VARCHAR[]'
     """
 
     id: int
@@ -126,7 +129,11 @@ def of_last_schema(function: Callable[[pa.Schema], T]) -> Callable[[pa.Schema], 
 
 @dataclass(frozen=True)
 class TableSchema:
-    """The columns of a table at one snapshot, in order."""
+    """The columns of a table at one snapshot, in order.
+
+    >>> TableSchema((Column(1, "id", "int64"), Column(2, "name", "varchar"))).find("NAME").id
+    2
+    """
 
     columns: tuple[Column, ...]
 
