@@ -53,11 +53,11 @@ setup: .venv/.stamp ## Create .venv with pinned packages and the servers the tes
 demo: setup ## Show everything at once: streams, tenants, sensors, a dashboard and a kill; ARGS=--stay to look around
 	$(PYTHON) -m services.demo $(ARGS)
 
-test: setup .venv/dbt .venv/dlt $(if $(DUCKDB),.venv/duckdb-$(DUCKDB)) ## Run a sample of the tests that CI proved for this commit, or another: SEED=7, FUNCTIONS=all, DUCKDB=2.0.0
+test: setup .venv/datafusion .venv/dbt .venv/dlt $(if $(DUCKDB),.venv/duckdb-$(DUCKDB)) ## Run a sample of the tests that CI proved for this commit, or another: SEED=7, FUNCTIONS=all, DUCKDB=2.0.0
 	@$(PYTHON) -m services install
 	$(if $(DUCKDB),PYTHONPATH=$(CURDIR)/.venv/duckdb-$(DUCKDB)) $(PYTEST) $(ARGS)
 
-test-all: setup .venv/dbt .venv/dlt ## Run every test there is, on plain lakes and on shared ones: hours; goes on after an interruption, SHARD=2/5 takes a part
+test-all: setup .venv/datafusion .venv/dbt .venv/dlt ## Run every test there is, on plain lakes and on shared ones: hours; goes on after an interruption, SHARD=2/5 takes a part
 	@$(PYTHON) -m services install
 	$(EVERYTHING) $(PYTEST) $(ARGS)
 	$(EVERYTHING) QUACKLAKE_TEST_LAYOUT=shared $(PYTEST) $(ARGS)
@@ -129,6 +129,10 @@ clean: ## Remove everything that can be made again
 .venv/dbt: integrations/dbt-quacklake/constraints.txt | .venv/.stamp
 	@if $(PYTHON) -m pip install --quiet --disable-pip-version-check --no-warn-conflicts --upgrade --target $@ \
 		--constraint $< dbt-core dbt-tests-adapter; then touch $@; else echo "dbt cannot be installed: its tests are skipped"; fi
+
+.venv/datafusion: integrations/datafusion-quacklake/constraints.txt | .venv/.stamp
+	@if $(PYTHON) -m pip install --quiet --disable-pip-version-check --upgrade --no-deps --target $@ \
+		--constraint $< datafusion; then touch $@; else echo "DataFusion cannot be installed: its tests are skipped"; fi
 
 .venv/dlt: integrations/dlt-quacklake/constraints.txt | .venv/.stamp
 	@if $(PYTHON) -m pip install --quiet --disable-pip-version-check --no-warn-conflicts --upgrade --target $@ \

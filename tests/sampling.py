@@ -20,6 +20,7 @@ FOLDERS = {
     "tests/conformance/": 0.2,
     "tests/connectors/": 0.2,
     "tests/crash/": 0.25,
+    "tests/datafusion/": 0.3,
     "tests/dbt/": 0.3,
     "tests/dlt/": 0.3,
     "tests/ekko/": 0.2,
