@@ -1,6 +1,6 @@
 """Measure how the packages hang together: lines, arrows between folders, and what products take from the core.
 
-``python scripts/measure_structure.py`` prints four figures and what each app takes from the package, ``--folders`` a
+``python scripts/measure_structure.py`` prints five figures and what each app takes from the package, ``--folders`` a
 line for each folder, and ``--names`` all that is imported from the core.
 """
 
@@ -18,10 +18,11 @@ SOURCE = REPOSITORY / "src" / "quacklake"
 #: Folders and modules that are the core: what everything else stands on.
 CORE = frozenset(
     """
-    access catalog config duckdb_versions engines errors faults forks format lake lazy maintenance materialized
+    access catalog config duckdb_versions engines errors extend faults forks format lake lazy maintenance materialized
     operations plugins progress scan sql storage telemetry tenancy transaction
     """.split()  # noqa: SIM905
 )
+_API = "extend"
 _SERVICES = ("catalog", "store", "engine")
 """Attributes of a lake's context that are rooms of their own."""
 
@@ -54,12 +55,19 @@ class Structure:
         return {(each.importer, each.folder) for each in self.imports if each.folder not in ("", each.importer)}
 
     def imports_of_products(self) -> list[Import]:
-        """Return what folders outside of the core import from it; errors and the public names are for everybody."""
+        """Return what folders outside of the core import from it and around the extension API.
+
+        Errors, the public names and ``quacklake.extend`` are for everybody.
+        """
         return [
             each
             for each in self.imports
-            if each.importer not in CORE and each.folder in CORE and each.folder not in ("errors", "")
+            if each.importer not in CORE and each.folder in CORE and each.folder not in ("errors", _API, "")
         ]
+
+    def imports_of_the_api(self) -> list[Import]:
+        """Return what folders outside of the core import from the extension API."""
+        return [each for each in self.imports if each.importer not in CORE and each.folder == _API]
 
 
 def measure(source: Path = SOURCE) -> Structure:
@@ -127,7 +135,10 @@ def print_summary(found: Structure) -> None:
     reaches = sum(count for folder, count in found.reaches.items() if folder not in CORE)
     print(f"lines: {core:,} of {found.lines.total():,} are the core")
     print(f"arrows: {len(found.arrows)} of {folders * (folders - 1) // 2} between {folders} folders")
-    print(f"names of the core: {len(names)} in {imports:,} imports by others, {single} of them for one folder only")
+    print(f"names around the API: {len(names)} in {imports:,} imports by others, {single} of them for one folder only")
+    through = found.imports_of_the_api()
+    used = len({(each.module, each.name) for each in through})
+    print(f"names of the extension API: {used} in {len(through):,} imports by others")
     print(f"reaches through a context by others: {reaches}")
 
 

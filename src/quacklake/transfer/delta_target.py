@@ -11,7 +11,7 @@ from quacklake.connectors.delta.schemas import delta_schema
 from quacklake.connectors.delta.sink import DeltaSink
 from quacklake.connectors.delta.tables import plain
 from quacklake.errors import InputError
-from quacklake.format.schema import Column
+from quacklake.extend.schemas import Column
 from quacklake.lake.transfers import LeftOut
 from quacklake.transfer.new_folders import ExportFolder, described
 from quacklake.transfer.targets import ExportedTable, View, uuids

@@ -15,8 +15,8 @@ from quacklake.duckdb_versions import arrow_reader, connect
 from quacklake.engines.duckdb.carrying import carried_value
 from quacklake.engines.duckdb.rows import fits_in_file
 from quacklake.errors import InputError, QuacklakeError
+from quacklake.extend.schemas import Column, TableSchema
 from quacklake.format.names import literal, quote
-from quacklake.format.schema import Column, TableSchema
 from quacklake.lake.transfers import LeftOut
 from quacklake.operations.column_types import to_column
 from quacklake.sql.words import Cursor

@@ -14,8 +14,8 @@ from quacklake import faults
 from quacklake.duckdb_versions import connect
 from quacklake.engines.duckdb.expressions import plain_expression
 from quacklake.errors import AlreadyExistsError, InputError
+from quacklake.extend.schemas import Column
 from quacklake.format.names import literal, quote
-from quacklake.format.schema import Column
 from quacklake.lake.transfers import LeftOut
 from quacklake.storage.store import sync
 from quacklake.transfer.places import REPLACE

@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from quacklake import LakeAt
 from quacklake.errors import InputError, NotFoundError, UnsupportedFeatureError
 from quacklake.format.names import quote
-from quacklake.lake.lake import LakeAt
 from quacklake.lake.transfers import ExportReport, TransferredTable
 from quacklake.operations.handles import LakeHandle, SnapshotHandle
 from quacklake.operations.reference import TableRef

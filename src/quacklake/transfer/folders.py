@@ -8,9 +8,9 @@ from pathlib import Path, PurePosixPath
 
 import pyarrow as pa
 
+from quacklake import Lake, LakeTransaction
 from quacklake.errors import InputError
 from quacklake.format.schema import from_arrow
-from quacklake.lake.lake import Lake, LakeTransaction
 from quacklake.lake.transfers import LeftOut
 from quacklake.operations.input_csv import CsvOptions
 from quacklake.operations.input_files import InputFiles, open_files

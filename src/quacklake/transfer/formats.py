@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from quacklake import Lake
 from quacklake.connectors.registry import connector
 from quacklake.connectors.table_source import NOTHING, TableSource
 from quacklake.errors import InputError, UnsupportedFeatureError
 from quacklake.format.schema import from_arrow
-from quacklake.lake.lake import Lake
 from quacklake.lake.transfers import ImportReport, LeftOut, TransferredTable
 from quacklake.operations.reference import DEFAULT_SCHEMA, TableRef
 from quacklake.transfer.tables import Selection, SourceTable, SourceView, Unit

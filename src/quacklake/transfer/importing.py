@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quacklake import faults
+from quacklake import Lake, LakeTransaction, faults
 from quacklake.errors import (
     AlreadyExistsError,
     InputError,
@@ -28,7 +28,6 @@ from quacklake.errors import (
 )
 from quacklake.format.names import check_name, fold, format_path
 from quacklake.format.objects import StreamMark, TableInfo
-from quacklake.lake.lake import Lake, LakeTransaction
 from quacklake.lake.transfers import ImportReport, LeftOut, TransferredTable
 from quacklake.operations.expression import Expression
 from quacklake.operations.handles import LakeHandle

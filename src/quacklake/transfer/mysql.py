@@ -21,8 +21,8 @@ from pymysql.cursors import DictCursor, SSCursor
 from quacklake.config import redact
 from quacklake.duckdb_versions import arrow_reader, connect
 from quacklake.errors import ConnectorError, ConnectorUnavailableError, InputError
+from quacklake.extend.schemas import Column
 from quacklake.format.names import literal, quote
-from quacklake.format.schema import Column
 from quacklake.lake.transfers import LeftOut
 from quacklake.operations.column_types import to_column
 from quacklake.transfer.tables import BATCH_ROWS, Selection, SourceTable, SourceView, Unit

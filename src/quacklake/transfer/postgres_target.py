@@ -15,8 +15,8 @@ from quacklake import faults
 from quacklake.config import redact
 from quacklake.duckdb_versions import arrow_reader
 from quacklake.errors import AlreadyExistsError, ConnectorError, ConnectorUnavailableError, InputError
+from quacklake.extend.schemas import Column
 from quacklake.format.names import quote
-from quacklake.format.schema import Column
 from quacklake.lake.transfers import LeftOut
 from quacklake.transfer.places import REPLACE
 from quacklake.transfer.tables import BATCH_ROWS

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from quacklake import Lake
 from quacklake.errors import InputError, MissingExtraError
-from quacklake.lake.lake import Lake
 from quacklake.operations.input_csv import CsvOptions
 from quacklake.operations.reference import TableRef
 from quacklake.transfer.tables import ImportSource

@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from quacklake.duckdb_versions import arrow_reader, connect
 from quacklake.errors import ConnectorError, InputError
+from quacklake.extend.schemas import Column
 from quacklake.format.names import quote
-from quacklake.format.schema import Column
 from quacklake.lake.transfers import LeftOut
 from quacklake.operations.column_types import to_column
 from quacklake.operations.reference import DEFAULT_SCHEMA

@@ -10,9 +10,9 @@ from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
+from quacklake import LakeTransaction
+from quacklake.extend.schemas import TableSchema
 from quacklake.format.names import parts_of, quote
-from quacklake.format.schema import TableSchema
-from quacklake.lake.lake import LakeTransaction
 from quacklake.lake.transfers import LeftOut
 
 BATCH_ROWS = 65_536

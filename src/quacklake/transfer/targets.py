@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from quacklake.duckdb_versions import connect
 from quacklake.errors import InputError, MissingExtraError
+from quacklake.extend.schemas import Column, TableSchema
 from quacklake.format.names import literal, quote
-from quacklake.format.schema import Column, TableSchema
 from quacklake.lake.transfers import LeftOut
 from quacklake.operations.context import LakeContext
 from quacklake.transfer.new_folders import ExportFolder, described, open_folder

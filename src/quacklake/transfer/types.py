@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from quacklake.errors import InputError
+from quacklake.extend.schemas import Column, TableSchema
 from quacklake.format.names import quote
-from quacklake.format.schema import Column, TableSchema
 from quacklake.operations.column_types import to_column, to_schema
 
 _MAPPED = {"enum": "VARCHAR", "bit": "VARCHAR", "bignum": "VARCHAR"}

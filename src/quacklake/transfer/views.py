@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from quacklake import Lake
 from quacklake.duckdb_versions import connect
 from quacklake.errors import AlreadyExistsError, InputError, QuacklakeError
-from quacklake.lake.lake import Lake
 from quacklake.lake.transfers import LeftOut
 from quacklake.operations.reference import DEFAULT_SCHEMA
 from quacklake.sql import tree
