@@ -92,7 +92,7 @@ def test_what_arrow_cannot_conform_is_refused_and_read_by_the_core(lake: quackla
     found = reads.read_part(plan, plan.files[0], ["s", "id"], places=True).read_all()
     assert found.schema.names == ["s", "id", *reads.PLACES.names]
     assert found.column("s").to_pylist() == [{"renamed": i, "b": "b"} for i in range(9)]
-    assert found.column("position").to_pylist() == list(range(9))
+    assert found.column("_ql_position").to_pylist() == list(range(9))
 
 
 def test_a_filter_leaves_out_files_and_not_rows(lake: quacklake.Lake) -> None:

@@ -13,7 +13,7 @@ import pytest
 from datafusion import SessionContext
 from datafusion_quacklake import DataFusionLake
 
-from quacklake.errors import ConstraintError, SchemaMismatchError, UnsupportedFeatureError
+from quacklake.errors import ConstraintError, InputError, SchemaMismatchError, UnsupportedFeatureError
 from tests import seeds
 
 Row = tuple[Any, ...]
@@ -110,6 +110,19 @@ def test_partitioned_tables_are_written_and_read(lake: DataFusionLake, tmp_path:
     assert not lake.lake.verify(deep=True).findings
 
 
+def test_columns_may_have_any_name(lake: DataFusionLake) -> None:
+    lake.lake.sql('CREATE SCHEMA "Odd. One"')
+    lake.lake.sql("""CREATE TABLE "Odd. One"."T" ("Id" INTEGER, version VARCHAR, position INTEGER, "a.b" INTEGER)""")
+    lake.lake.sql("""INSERT INTO "Odd. One"."T" SELECT i, 'v', i, -i FROM range(9) r(i)""")
+    lake.refresh()
+    name = '"Odd. One"."T"'
+    assert rows(lake, f'SELECT "a.b" FROM {name} WHERE position > 7 AND "Id" = 8') == [(-8,)]
+    assert lake.delete(name, "\"Id\" = 3 AND version = 'v'").value == 1
+    new = lake.ctx.sql('SELECT 5 AS "Id", \'new\' AS version, 1 AS position, 2 AS "a.b"')
+    assert lake.merge(name, new, on=["Id"]).value == 1
+    assert rows(lake, f"SELECT count(*), count(DISTINCT version) FROM {name}") == [(8, 2)]
+
+
 def test_a_failed_write_leaves_nothing(lake: DataFusionLake, tmp_path: Path) -> None:
     before = stored(tmp_path)
     with pytest.raises(SchemaMismatchError):
@@ -141,6 +154,31 @@ def test_a_change_runs_again_when_another_client_was_first(
     assert lake.delete("t", "id >= 100").value == 3
     assert times == [2, 3]
     assert rows(lake, "SELECT count(*) FROM t") == [(19,)]
+    times.clear()
+    assert lake.delete("t", "id < 2").value == 2
+    assert times == [2], "what the other client appends is of no concern to this delete"
+
+
+def test_a_merge_computes_its_rows_once_and_meets_those_of_others(
+    lake: DataFusionLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from quacklake.extend import writes
+
+    append, times = writes.Change.append, []
+
+    def overtaken(change: writes.Change, staging: Any) -> int:
+        times.append(staging.files)
+        if len(times) == 1:
+            lake.lake.table("t").append({"id": [200], "name": ["other"], "x": [None]})
+        return append(change, staging)
+
+    monkeypatch.setattr(writes.Change, "append", overtaken)
+    new = lake.ctx.sql("SELECT 200 AS id, CAST(random() AS VARCHAR) AS name, 2.0 AS x UNION ALL SELECT 5, 'y', 1.0")
+    assert lake.merge("t", new, on=["id"]).value == 2
+    assert times[0] is times[1]
+    assert rows(lake, "SELECT id, x FROM t WHERE id IN (5, 200)") == [(200, 2.0), (5, 1.0)]
+    with pytest.raises(InputError, match="no key columns"):
+        lake.merge("t", new, on=["key"])
 
 
 @pytest.mark.parametrize("number", range(3))

@@ -37,9 +37,8 @@ __all__ = [
 Source: TypeAlias = Lake | LakeAt | LakeTransaction
 """A state that can be read: a lake at its newest snapshot, at a past one (``lake.at``), or an open transaction."""
 
-PLACES = pa.schema([("file_id", pa.int64()), ("version", pa.int64()), ("position", pa.int64())])
+PLACES = pa.schema([("_ql_file_id", pa.int64()), ("_ql_version", pa.int64()), ("_ql_position", pa.int64())])
 """The place of a row: its position in a data file, counted from 0, or else in a version of the rows in the catalog."""
-_PLACES = ("_ql_file_id", "_ql_version", "_ql_position")
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +195,7 @@ def read_part(
     >>> with example_lake() as lake:
     ...     plan = plan_read(lake, "events")
     ...     read_part(plan, None, ["name"]).read_all().to_pydict()
-    ...     read_part(plan, plan.files[0], ["id"], places=True).read_all().column("position").to_pylist()
+    ...     read_part(plan, plan.files[0], ["id"], places=True).read_all().column("_ql_position").to_pylist()
     {'name': ['few', 'more']}
     [0, 2, 3, 4]
     """
@@ -207,7 +206,7 @@ def read_part(
     reader = plan._context.engine.scan(chosen, columns=names, places=places).reader
     own = pa.schema([plan.schema.find(name).arrow_field() for name in names])
     schema = pa.schema([*own, *PLACES]) if places else own
-    wanted = [*range(len(names)), *(reader.schema.get_field_index(name) for name in _PLACES if places)]
+    wanted = [*range(len(names)), *(reader.schema.get_field_index(name) for name in PLACES.names if places)]
 
     def select(batch: pa.RecordBatch) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays([batch.column(place) for place in wanted], schema=schema)

@@ -31,6 +31,7 @@ __all__ = ["Change", "Outcome", "run"]
 T = TypeVar("T")
 
 _ASKED = "extend"
+_FILE, _VERSION, _POSITION = PLACES.names
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +116,12 @@ class Change:
         (1, [2, 3, 4, 10, 11])
         """
         once = places.select(PLACES.names).cast(PLACES).group_by(PLACES.names, use_threads=False).aggregate([])
-        stored = pc.is_valid(once.column("file_id"))
+        stored = pc.is_valid(once.column(_FILE))
         in_files, inlined = once.filter(stored), once.filter(pc.invert(stored))
         _check_places(plan, in_files, inlined)
         target = DeleteTarget(
-            in_files.select(["file_id", "position"]).rename_columns(["file_id", "row_id"]),
-            inlined.select(["version", "position"]).rename_columns(["schema_version", "row_id"]),
+            in_files.select([_FILE, _POSITION]).rename_columns(["file_id", "row_id"]),
+            inlined.select([_VERSION, _POSITION]).rename_columns(["schema_version", "row_id"]),
         )
         self._tx.asks(Operation.DELETE)
         info = self._tx.find_table(plan._plan.schema_name, plan._plan.table_name)
@@ -154,7 +155,7 @@ def _check_places(plan: ReadPlan, in_files: pa.Table, inlined: pa.Table) -> None
     if inlined.num_rows:
         rows = plan._plan.inlined
         seen = set() if rows is None else _pairs(rows, "schema_version", "row_id")
-        known = known and _pairs(inlined, "version", "position") <= seen
+        known = known and _pairs(inlined, _VERSION, _POSITION) <= seen
     if not known:
         raise InputError(
             f"a place names no row of {plan.table} at this snapshot",

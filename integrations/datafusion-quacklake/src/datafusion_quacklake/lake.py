@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -84,10 +83,7 @@ class DataFusionLake:
         """Delete the rows of a condition in DataFusion's SQL, in one commit; ``value`` is their number."""
 
         def work(change: writes.Change) -> int:
-            with self._places(change, table) as found:
-                frame, plan = found
-                chosen = frame.filter(where).select(*map(_column, reads.PLACES.names))
-                return change.delete(plan, chosen.to_arrow_table())
+            return self._delete(change, table, lambda frame: frame.filter(where))
 
         outcome = writes.run(self.lake, work, message=message)
         self.refresh()
@@ -98,21 +94,30 @@ class DataFusionLake:
     ) -> writes.Outcome[int]:
         """Replace the rows whose keys are in a frame, and add its others, in one commit; ``value`` counts the replaced.
 
-        Raise ``ConstraintError`` for a key that is NULL or there twice. The frame is computed again after a conflict.
+        Raise ``ConstraintError`` for a key that is NULL or there twice. The keys are kept in memory, no other column.
         """
         keys = list(on)
-        if not keys:
-            raise InputError("a merge needs key columns", hint='pass on=["id"]')
-        self._check_keys(rows, keys)
+        missing = [name for name in keys if name not in rows.schema().names]
+        if missing or not keys:
+            raise InputError(f"the rows to merge have no key columns {missing}", hint='pass on=["id"]')
+        kept = [pa.schema([rows.schema().field(name) for name in keys]).empty_table()]
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for batch in _batches(rows):
+                kept.append(pa.Table.from_batches([batch]).select(keys).cast(kept[0].schema))
+                yield batch
+
         with files.stage(self.lake, table) as staging:
-            write_rows(staging, _batches(rows), rows.schema())
-            source = rows.select(*(_column(name).alias(f"key_{number}") for number, name in enumerate(keys))).cache()
+            write_rows(staging, batches(), rows.schema())
+            wanted = [f"_ql_key_{number}" for number in range(len(keys))]
+            source = pa.concat_tables(kept).rename_columns(wanted)
+            _check_keys(source, keys)
+            frame_of_keys = self.ctx.from_arrow(source)
+
+            same = [_column(name) == _column(other) for name, other in zip(keys, wanted, strict=True)]
 
             def work(change: writes.Change) -> int:
-                with self._places(change, table) as (frame, plan):
-                    wanted = [f"key_{number}" for number in range(len(keys))]
-                    same = frame.join(source, left_on=keys, right_on=wanted, how="semi")
-                    replaced = change.delete(plan, same.select(*map(_column, reads.PLACES.names)).to_arrow_table())
+                replaced = self._delete(change, table, lambda frame: frame.join_on(frame_of_keys, *same, how="semi"))
                 change.append(staging)
                 return replaced
 
@@ -120,20 +125,21 @@ class DataFusionLake:
         self.refresh()
         return outcome
 
-    @staticmethod
-    def _check_keys(rows: DataFrame, keys: Sequence[str]) -> None:
-        from datafusion import functions as f
-        from datafusion import lit
+    def _delete(self, change: writes.Change, table: str, choose: Callable[[DataFrame], DataFrame]) -> int:
+        """Delete the rows of a table that ``choose`` leaves of it; return how many.
 
-        counted = rows.aggregate([_column(name) for name in keys], [f.count(lit(1)).alias("times")])
-        wrong = _column("times") > lit(1)
-        for name in keys:
-            wrong = wrong | _column(name).is_null()
-        if counted.filter(wrong).limit(1).count():
-            names = ", ".join(keys)
-            raise ConstraintError(
-                f"a key ({names}) of the rows to merge is NULL or there twice", hint="merge each key once"
-            )
+        A commit by others is a conflict only if it touches what DataFusion has asked for.
+        """
+        plans: list[reads.ReadPlan] = []
+
+        def plan(where: pc.Expression | None) -> reads.ReadPlan:
+            plans.append(change.plan(table, where))
+            return plans[-1]
+
+        schema = change.transaction.table(table).info.schema
+        frame = choose(self.ctx.read_table(LakeDataset(plan, schema, places=True)))
+        places = frame.select(*map(_column, reads.PLACES.names)).to_arrow_table()
+        return change.delete(plans[-1], places) if plans else 0
 
     @staticmethod
     def _dataset(source: reads.Source, table: str) -> LakeDataset:
@@ -141,16 +147,6 @@ class DataFusionLake:
             return reads.plan_read(source, table, where)
 
         return LakeDataset(plan, source.table(table).info.schema)
-
-    @contextmanager
-    def _places(self, change: writes.Change, table: str) -> Iterator[tuple[DataFrame, reads.ReadPlan]]:
-        """Yield a table in the state of a change, with the places of its rows, and the plan that they are of."""
-        whole = change.plan(table)
-
-        def plan(where: pc.Expression | None) -> reads.ReadPlan:
-            return whole if where is None else reads.plan_read(change.transaction, table, where)
-
-        yield self.ctx.read_table(LakeDataset(plan, whole.schema, places=True)), whole
 
     def _register(self, found: dict[tuple[str, str], LakeDataset]) -> None:
         """Let the session have just these tables of the lake."""
@@ -172,6 +168,14 @@ class DataFusionLake:
 
 def _batches(rows: DataFrame) -> Iterator[pa.RecordBatch]:
     return (batch.to_pyarrow() for batch in rows.execute_stream())
+
+
+def _check_keys(source: pa.Table, keys: Sequence[str]) -> None:
+    nulls = any(column.null_count for column in source.columns)
+    if nulls or source.group_by(source.column_names).aggregate([]).num_rows < source.num_rows:
+        raise ConstraintError(
+            f"a key ({', '.join(keys)}) of the rows to merge is NULL or there twice", hint="merge each key once"
+        )
 
 
 def _column(name: str) -> Any:

@@ -27,9 +27,10 @@ class _Writer:
 
 def write_rows(staging: files.Staging, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
     """Write a stream of batches to staged files, about ``target_file_size`` bytes each, apart by partition."""
+    staging.fit(schema.empty_table())  # refuses columns that do not fit before any row is computed
     writers: OrderedDict[tuple[str | None, ...], _Writer] = OrderedDict()
     with ExitStack() as failing:  # an error ends every open file with itself, so that none is kept
-        for rows in _grouped(batches, schema):
+        for rows in _grouped(batches):
             for partition, part in staging.split(staging.fit(rows)):
                 writer = writers.pop(partition, None) or _open(staging, partition, failing)
                 writers[partition] = writer
@@ -49,7 +50,7 @@ def _open(staging: files.Staging, partition: tuple[str | None, ...], failing: Ex
     return _Writer(stack, sink, parquet)
 
 
-def _grouped(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
+def _grouped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Yield the rows of batches as tables of the size of a row group."""
     waiting: list[pa.RecordBatch] = []
     rows = 0
