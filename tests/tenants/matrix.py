@@ -24,6 +24,14 @@ ROWS = pa.table({"a": [1], "b": ["x"]})
 SECRET = "zq-secret"
 
 
+@dataclass
+class Row:
+    """A row of ``ROWS``."""
+
+    a: int
+    b: str
+
+
 @dataclass(frozen=True)
 class Theirs:
     """The names and contents of the other catalog, which nobody but its owner may learn."""
@@ -132,6 +140,7 @@ def _table_calls() -> Iterator[tuple[str, Callable[[Table], Any]]]:
         "reset_sorted_by": lambda t: t.reset_sorted_by(),
         "restore": lambda t: t.restore(to=1),
         "rewrite_data_files": lambda t: t.rewrite_data_files(),
+        "rows": lambda t: list(t.rows(Row)),
         "scan": lambda t: t.scan().to_arrow(),
         "scan_polars": lambda t: t.scan_polars().collect(),
         "set_column_comment": lambda t: t.set_column_comment("a", "x"),
@@ -210,6 +219,7 @@ def _names() -> Iterator[Case]:
         ("maintenance.merge_adjacent_files", "deep", lambda m, o: m.maintenance.merge_adjacent_files("hidden")),
         ("maintenance.rewrite_data_files", "table", lambda m, o: m.maintenance.rewrite_data_files(table=o.table)),
         ("transaction", "table", _in_transaction),
+        ("run", "table", lambda m, o: m.run(lambda tx: tx.table(o.table).append(ROWS))),
         ("unregister", "table", lambda m, o: m.unregister(o.table)),
         ("history.untag", "tag", lambda m, o: m.history.untag(o.tag)),
         ("at", "tag", lambda m, o: m.at(o.tag)),
