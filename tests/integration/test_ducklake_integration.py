@@ -294,6 +294,7 @@ def test_the_script_of_the_tests_runs_them_and_tells_how_they_ended(tmp_path: Pa
 
 
 @pytest.mark.parametrize("script", ["run-ducklake-example.sh", "test-ducklake.sh"])
-def test_the_scripts_say_what_they_take(script: str) -> None:
-    found = subprocess.run([SCRIPTS / script, "nonsense"], capture_output=True, text=True, check=False)
+@pytest.mark.parametrize("folder", [SCRIPTS, REPOSITORY / "scripts"], ids=["app", "root"])
+def test_the_scripts_say_what_they_take(folder: Path, script: str) -> None:
+    found = subprocess.run([folder / script, "nonsense"], capture_output=True, text=True, check=False)
     assert found.returncode == 2 and found.stderr.startswith("usage: ")
