@@ -158,7 +158,7 @@ def test_a_token_is_shown_once_and_kept_nowhere(page: Page, office: Office) -> N
     page.press("Escape")
     page.gone("dialog")
     assert office.lake.access.tokens.verify(second) == "ann" and second not in page.run(kept)
-    page.see(".list tr", "reader1")  # the list is read again when the dialog closes
+    page.see(".list tr", "ann enabledreader1")  # the list is read again when the dialog closes
     confirm(page, "button[aria-label='Drop ann']", "ann is removed with its tokens (1), roles and grants")
     page.gone("button[aria-label='Drop ann']")
     assert "ann" not in [user.name for user in office.lake.access.users()]

@@ -101,8 +101,8 @@ class LakeFragment:
         begin = 0
         for batch in file.iter_batches(batch_size, columns=stored):
             rows = schemas.conform(batch, own)
-            positions = pa.array(range(begin, begin + batch.num_rows), pa.int64())
-            begin += batch.num_rows
+            if places or deleted is not None:
+                positions = pa.array(range(begin, begin + batch.num_rows), pa.int64())
             if places:
                 nothing = pa.nulls(len(positions), pa.int64())
                 where = [pa.repeat(pa.scalar(self._part.id, pa.int64()), len(positions)), nothing, positions]
@@ -110,6 +110,7 @@ class LakeFragment:
                 rows = pa.RecordBatch.from_arrays([*rows.columns, *where], schema=schema)
             if deleted is not None:
                 rows = rows.filter(pc.invert(pc.is_in(positions, value_set=deleted)))
+            begin += batch.num_rows
             if rows.num_rows:
                 yield rows
 
