@@ -1,4 +1,4 @@
-"""Parts that other packages add to Quacklake: each is an entry point of its package.
+"""Parts that other packages add to Quacklake by entry points.
 
 A package that is installed beside Quacklake names its parts in its ``pyproject.toml``, in one of these groups:
 
@@ -29,7 +29,10 @@ T = TypeVar("T")
 
 @cache
 def find_plugins(group: str) -> tuple[EntryPoint, ...]:
-    """Return the entry points of a group, by name. Of two with one name, the first that Python finds counts."""
+    """Return the entry points of a group, by name.
+
+    Of two with one name, the first that Python finds counts.
+    """
     from importlib.metadata import entry_points  # takes 20 ms to load
 
     found: dict[str, EntryPoint] = {}

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from quacklake.cli import app
-from quacklake.plugins import find_plugins
 from tests.cli.conftest import Run
+from tests.packages import install_package
 
 COMMANDS = '''
 from quacklake.cli.commands import Entry
@@ -41,22 +40,10 @@ info = neighbour.commands:COUNT
 @pytest.fixture
 def neighbour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A package with commands, installed beside Quacklake."""
-    site = tmp_path / "site"
-    (site / "neighbour").mkdir(parents=True)
-    (site / "neighbour" / "__init__.py").touch()
-    (site / "neighbour" / "commands.py").write_text(COMMANDS)
-    facts = site / "neighbour-1.0.dist-info"
-    facts.mkdir()
-    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: neighbour\nVersion: 1.0\n")
-    (facts / "entry_points.txt").write_text(ENTRY_POINTS)
-    monkeypatch.syspath_prepend(str(site))
-    find_plugins.cache_clear()
     app.command_line.cache_clear()
-    yield
-    find_plugins.cache_clear()
+    with install_package(tmp_path / "site", monkeypatch, "neighbour", {"commands.py": COMMANDS}, ENTRY_POINTS):
+        yield
     app.command_line.cache_clear()
-    for name in [name for name in sys.modules if name.split(".")[0] == "neighbour"]:
-        del sys.modules[name]
 
 
 @pytest.mark.usefixtures("neighbour")

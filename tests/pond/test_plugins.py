@@ -14,6 +14,7 @@ from quacklake.pond import Pond
 from quacklake.pond.factories import registry
 from quacklake.pond.running import Event, Watcher
 from tests.cli.conftest import Run
+from tests.packages import install_package
 from tests.pond.conftest import csv
 
 FACTORY = '''
@@ -47,30 +48,19 @@ DUCKS = "kind: Ducks\nname: count\nspec: {ducks: 3}\n"
 @pytest.fixture
 def uninstall(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
     """Install a package with factories as the only one, and return what takes it away."""
-    site = tmp_path / "site"
-    (site / "flock").mkdir(parents=True)
-    (site / "flock" / "__init__.py").touch()
-    (site / "flock" / "ducks.py").write_text(FACTORY)
-    facts = site / "flock-1.0.dist-info"
-    facts.mkdir()
-    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: flock\nVersion: 1.0\n")
-    (facts / "entry_points.txt").write_text(ENTRY_POINTS)
     registry._load_collectors()
     own = {name: each for name, each in registry._FACTORIES.items() if type(each).__module__.startswith("quacklake.")}
-    monkeypatch.syspath_prepend(str(site))
-    monkeypatch.setattr(registry, "_FACTORIES", dict(own))
-    find_plugins.cache_clear()
-    installed = [each for each in find_plugins("quacklake.pond_factories") if each.dist and each.dist.name == "flock"]
-    monkeypatch.setattr(registry, "find_plugins", lambda group: tuple(installed))
+    with install_package(tmp_path / "site", monkeypatch, "flock", {"ducks.py": FACTORY}, ENTRY_POINTS):
+        monkeypatch.setattr(registry, "_FACTORIES", dict(own))
+        points = find_plugins("quacklake.pond_factories")
+        installed = [each for each in points if each.dist and each.dist.name == "flock"]
+        monkeypatch.setattr(registry, "find_plugins", lambda group: tuple(installed))
 
-    def take_away() -> None:
-        installed.clear()
-        registry._FACTORIES.pop("ducks", None)
+        def take_away() -> None:
+            installed.clear()
+            registry._FACTORIES.pop("ducks", None)
 
-    yield take_away
-    find_plugins.cache_clear()
-    for name in [name for name in sys.modules if name.split(".")[0] == "flock"]:
-        del sys.modules[name]
+        yield take_away
 
 
 @pytest.mark.usefixtures("uninstall")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,13 +9,13 @@ import pytest
 
 import quacklake
 from quacklake.errors import ConfigError
-from quacklake.plugins import find_plugins
 from quacklake.service.app import create_app
 from quacklake.service.identity import Role, TokenGate
 from quacklake.service.plugins import Page, ServicePlugin
 from quacklake.service.serving import BackgroundService
 from quacklake.service.settings import ServiceSettings
 from services.browser import Browser
+from tests.packages import install_package
 from tests.service.pages import Page as BrowserPage
 from tests.service.serving import TOKENS, client, is_problem, sample_lake
 
@@ -63,22 +62,14 @@ export function hide(element) {
 @pytest.fixture
 def neighbour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A package with a part of the service, installed beside Quacklake."""
-    site = tmp_path / "site"
-    (site / "neighbour" / "web" / "looks").mkdir(parents=True)
-    (site / "neighbour" / "__init__.py").touch()
-    (site / "neighbour" / "service.py").write_text(SERVICE)
-    (site / "neighbour" / "web" / "page.js").write_text(MODULE)
-    (site / "neighbour" / "web" / "looks" / "page.css").write_text(".herd { color: rgb(1, 2, 3); }")
-    facts = site / "neighbour-1.0.dist-info"
-    facts.mkdir()
-    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: neighbour\nVersion: 1.0\n")
-    (facts / "entry_points.txt").write_text("[quacklake.services]\nherd = neighbour.service:PLUGIN\n")
-    monkeypatch.syspath_prepend(str(site))
-    find_plugins.cache_clear()
-    yield site
-    find_plugins.cache_clear()
-    for name in [name for name in sys.modules if name.split(".")[0] == "neighbour"]:
-        del sys.modules[name]
+    files = {
+        "service.py": SERVICE,
+        "web/page.js": MODULE,
+        "web/looks/page.css": ".herd { color: rgb(1, 2, 3); }",
+    }
+    points = "[quacklake.services]\nherd = neighbour.service:PLUGIN\n"
+    with install_package(tmp_path / "site", monkeypatch, "neighbour", files, points):
+        yield tmp_path / "site"
 
 
 @pytest.fixture

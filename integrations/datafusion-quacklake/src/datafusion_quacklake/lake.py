@@ -56,7 +56,7 @@ class DataFusionLake:
             found = {}
             for schema in view.schemas():
                 for name in (full.removeprefix(f"{schema}.") for full in view.tables(schema)):
-                    found[schema, name] = self._dataset(view, f"{_quoted(schema)}.{_quoted(name)}")
+                    found[schema, name] = self._dataset(view, f"{_quote(schema)}.{_quote(name)}")
             self._register(found)
             self.snapshot = snapshot
         return self.snapshot
@@ -153,12 +153,12 @@ class DataFusionLake:
         catalog = self.ctx.catalog()
         for schema, name in self._registered:
             if schema == _MAIN:
-                self.ctx.deregister_table(_quoted(name))
+                self.ctx.deregister_table(_quote(name))
             else:
                 catalog.schema(schema).deregister_table(name)
         for schema, name in found:
             if schema == _MAIN:
-                self.ctx.register_table(_quoted(name), found[schema, name])
+                self.ctx.register_table(_quote(name), found[schema, name])
                 continue
             if schema not in catalog.schema_names():
                 catalog.register_schema(schema, Schema.memory_schema())
@@ -179,8 +179,8 @@ def _check_keys(source: pa.Table, keys: Sequence[str]) -> None:
 
 
 def _column(name: str) -> Any:
-    return col(_quoted(name))
+    return col(_quote(name))
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'

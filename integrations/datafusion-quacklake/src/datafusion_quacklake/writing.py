@@ -30,7 +30,7 @@ def write_rows(staging: files.Staging, batches: Iterable[pa.RecordBatch], schema
     staging.fit(schema.empty_table())  # refuses columns that do not fit before any row is computed
     writers: OrderedDict[tuple[str | None, ...], _Writer] = OrderedDict()
     with ExitStack() as failing:  # an error ends every open file with itself, so that none is kept
-        for rows in _grouped(batches):
+        for rows in _collect_row_groups(batches):
             for partition, part in staging.split(staging.fit(rows)):
                 writer = writers.pop(partition, None) or _open(staging, partition, failing)
                 writers[partition] = writer
@@ -50,7 +50,7 @@ def _open(staging: files.Staging, partition: tuple[str | None, ...], failing: Ex
     return _Writer(stack, sink, parquet)
 
 
-def _grouped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+def _collect_row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Yield the rows of batches as tables of the size of a row group."""
     waiting: list[pa.RecordBatch] = []
     rows = 0

@@ -47,7 +47,7 @@ class ServedLake:
         return context.open(write=True)
 
     def open_gate(self, context: Context, tokens: Mapping[str, Role], anonymous: Role | None) -> Gate:
-        """Return a gate that lets in whoever has one of the tokens."""
+        """Return the gate for tokens with roles."""
         from quacklake.service.identity import TokenGate
 
         return TokenGate(self.open(context), tokens, anonymous=anonymous)
