@@ -68,7 +68,7 @@ while not os.path.exists(sys.argv[2]):
 """
 _ORPHANS = """
 import datetime, json, resource, sys, quacklake
-from quacklake.storage import FileEntry, Store
+from quacklake.core.storage import FileEntry, Store
 count, old = int(sys.argv[2]), datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)
 listing = lambda store: (FileEntry(f"main/t/ducklake-{i:020d}.parquet", 1000, old) for i in range(count))
 lake = quacklake.connect(sys.argv[1])

@@ -19,7 +19,7 @@ import quacklake
 from benchmarks import compaction, expiry
 from benchmarks.common import Bench, Place, percentile
 from benchmarks.planning import fill
-from quacklake.storage import FileEntry, Store
+from quacklake.core.storage import FileEntry, Store
 
 _ROWS = 10
 """The rows of each small file."""

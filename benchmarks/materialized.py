@@ -15,7 +15,7 @@ from pathlib import Path
 
 import quacklake
 from benchmarks.common import Bench, Measure, Result, Target, at_most, open_duckdb, slowdown
-from quacklake.materialized.definition import RefreshReport
+from quacklake.core.materialized.definition import RefreshReport
 
 TITLE = "refreshing hourly and daily aggregates of a table that changes a little"
 

@@ -16,7 +16,7 @@ import duckdb
 import pyarrow as pa
 
 from benchmarks.common import Bench, Measure, Result, at_most, open_duckdb, slowdown
-from quacklake.format.names import quote
+from quacklake.core.format.names import quote
 from quacklake.pond import Pond, reduces
 from quacklake.pond.factories.temporal_reduce import ReducedOptions
 from quacklake.pond.paths import table_of

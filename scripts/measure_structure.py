@@ -9,19 +9,14 @@ from __future__ import annotations
 import argparse
 import ast
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SOURCE = REPOSITORY / "src" / "quacklake"
-#: Folders and modules that are the core: what everything else stands on.
-CORE = frozenset(
-    """
-    access catalog config duckdb_versions engines errors extend faults forks format lake lazy maintenance materialized
-    operations plugins progress scan sql storage telemetry tenancy transaction
-    """.split()  # noqa: SIM905
-)
+#: Modules and folders beside ``core`` that belong to it: what everything else stands on.
+CORE = frozenset(["config", "core", "errors", "extend", "plugins"])
 _API = "extend"
 _SERVICES = ("catalog", "store", "engine")
 """Attributes of a lake's context that are rooms of their own."""
@@ -37,8 +32,8 @@ class Import:
 
     @property
     def folder(self) -> str:
-        """The top folder of the module."""
-        return self.module.split(".")[1] if "." in self.module else ""
+        """The folder that the module is in."""
+        return _find_folder(self.module.split(".")[1:])
 
 
 @dataclass
@@ -62,12 +57,22 @@ class Structure:
         return [
             each
             for each in self.imports
-            if each.importer not in CORE and each.folder in CORE and each.folder not in ("errors", _API, "")
+            if not _is_core(each.importer) and _is_core(each.folder) and each.folder not in ("errors", _API, "")
         ]
 
     def imports_of_the_api(self) -> list[Import]:
         """Return what folders outside of the core import from the extension API."""
-        return [each for each in self.imports if each.importer not in CORE and each.folder == _API]
+        return [each for each in self.imports if not _is_core(each.importer) and each.folder == _API]
+
+
+def _find_folder(parts: Sequence[str]) -> str:
+    """Return the folder of a module of the package: ``pond``, or ``core.scan``, since the core is one of folders."""
+    top, *below = parts or [""]
+    return f"core.{below[0]}" if top == "core" and below else top
+
+
+def _is_core(folder: str) -> bool:
+    return folder.split(".")[0] in CORE
 
 
 def measure(source: Path = SOURCE) -> Structure:
@@ -75,7 +80,7 @@ def measure(source: Path = SOURCE) -> Structure:
     found = Structure()
     for path in sorted(source.rglob("*.py")):
         relative = path.relative_to(source)
-        folder = relative.parts[0].removesuffix(".py")
+        folder = _find_folder(relative.with_suffix("").parts)
         text = path.read_text()
         found.lines[folder] += text.count("\n")
         tree = ast.parse(text)
@@ -88,14 +93,16 @@ def _find_imports(tree: ast.AST, folder: str) -> Iterator[Import]:
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "quacklake":
             for alias in node.names:
-                module = node.module if node.module != "quacklake" else f"quacklake.{alias.name}"
-                if module.count(".") == 1 and node.module == "quacklake" and not _is_module(alias.name):
-                    continue  # a public name
-                yield Import(folder, module, alias.name)
+                module = f"{node.module}.{alias.name}"
+                if node.module in ("quacklake", "quacklake.core") and _is_module(module):
+                    yield Import(folder, module, alias.name)
+                elif node.module != "quacklake":  # what is public has no folder
+                    yield Import(folder, node.module, alias.name)
 
 
 def _is_module(name: str) -> bool:
-    return (SOURCE / name).is_dir() or (SOURCE / f"{name}.py").is_file()
+    path = SOURCE.joinpath(*name.split(".")[1:])
+    return path.is_dir() or path.with_suffix(".py").is_file()
 
 
 def _is_reach(node: ast.AST) -> bool:
@@ -111,7 +118,7 @@ def _is_reach(node: ast.AST) -> bool:
 def print_folders(found: Structure) -> None:
     """Print a line for each folder, those of the core first."""
     print(f"{'folder':<18}{'lines':>8}{'imports from':>14}{'imported by':>13}{'reaches':>9}")
-    for folder in sorted(found.lines, key=lambda folder: (folder not in CORE, -found.lines[folder])):
+    for folder in sorted(found.lines, key=lambda folder: (not _is_core(folder), -found.lines[folder])):
         imported = sum(1 for importer, _ in found.arrows if importer == folder)
         importers = sum(1 for _, target in found.arrows if target == folder)
         print(f"{folder:<18}{found.lines[folder]:>8}{imported:>14}{importers:>13}{found.reaches[folder]:>9}")
@@ -128,11 +135,11 @@ def count_importers(found: Structure) -> dict[str, Counter[str]]:
 
 def print_summary(found: Structure) -> None:
     """Print the figures that are to fall."""
-    core = sum(count for folder, count in found.lines.items() if folder in CORE)
+    core = sum(count for folder, count in found.lines.items() if _is_core(folder))
     names, folders = count_importers(found), len(found.lines)
     imports = sum(importers.total() for importers in names.values())
     single = sum(1 for importers in names.values() if len(importers) == 1)
-    reaches = sum(count for folder, count in found.reaches.items() if folder not in CORE)
+    reaches = sum(count for folder, count in found.reaches.items() if not _is_core(folder))
     print(f"lines: {core:,} of {found.lines.total():,} are the core")
     print(f"arrows: {len(found.arrows)} of {folders * (folders - 1) // 2} between {folders} folders")
     print(f"names around the API: {len(names)} in {imports:,} imports by others, {single} of them for one folder only")

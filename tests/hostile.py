@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from quacklake.format.names import literal, quote
+from quacklake.core.format.names import literal, quote
 
 __all__ = ["NAMES", "Writer", "payloads"]
 

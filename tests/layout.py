@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from quacklake.catalog.statements import CatalogStatements
-from quacklake.format.names import literal
+from quacklake.core.catalog.statements import CatalogStatements
+from quacklake.core.format.names import literal
 
 __all__ = [
     "CATALOG",

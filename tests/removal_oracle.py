@@ -19,9 +19,9 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from quacklake.catalog import CatalogUrl
-from quacklake.catalog.catalog import Catalog
-from quacklake.storage import Store
+from quacklake.core.catalog import CatalogUrl
+from quacklake.core.catalog.catalog import Catalog
+from quacklake.core.storage import Store
 from tests.drop_oracle import DropOracle, listening
 
 __all__ = ["Oracle", "watching"]

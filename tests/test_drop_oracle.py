@@ -12,12 +12,12 @@ import pytest
 import sqlalchemy as sa
 
 import quacklake
-from quacklake.catalog import expiring, migrations, shared_lake
-from quacklake.catalog.writing.writer import Writer
+from quacklake.core.catalog import expiring, migrations, shared_lake
+from quacklake.core.catalog.writing.writer import Writer
+from quacklake.core.tenancy import exposing
+from quacklake.core.tenancy.conversion import Conversion
+from quacklake.core.tenancy.tenancy import Tenancy
 from quacklake.errors import QuacklakeError
-from quacklake.tenancy import exposing
-from quacklake.tenancy.conversion import Conversion
-from quacklake.tenancy.tenancy import Tenancy
 from tests.layout import plain_only
 from tests.removal_oracle import Oracle, watching
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import quacklake
-from quacklake.duckdb_versions import IS_2, VERSION, arrow_reader, arrow_table, connect, first_row, run
+from quacklake.core.duckdb_versions import IS_2, VERSION, arrow_reader, arrow_table, connect, first_row, run
 from quacklake.errors import ConfigError, ConstraintError, SqlError
 from tests.duckdbs import other_version
 

@@ -9,8 +9,8 @@ import timeit
 
 import pytest
 
+from quacklake.core.faults import EXIT_CODE, Fault, FaultInjected, arm, reach, record
 from quacklake.errors import ConfigError, QuacklakeError
-from quacklake.faults import EXIT_CODE, Fault, FaultInjected, arm, reach, record
 
 
 def commit() -> None:
@@ -114,7 +114,7 @@ def test_a_fault_is_read_from_its_text() -> None:
 )
 def test_a_process_is_armed_through_its_environment(fault: str, code: int, output: str) -> None:
     program = """
-from quacklake.faults import reach, FaultInjected
+from quacklake.core.faults import reach, FaultInjected
 try:
     for name in "ab":
         reach(name)

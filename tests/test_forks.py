@@ -18,8 +18,8 @@ import pytest
 
 import quacklake
 from quacklake import Lake
-from quacklake.duckdb_versions import connect
-from quacklake.engines.duckdb.idle import IdleDatabases
+from quacklake.core.duckdb_versions import connect
+from quacklake.core.engines.duckdb.idle import IdleDatabases
 from quacklake.errors import CatalogError, CommitConflict, SqlError
 
 NewUrl = Callable[[str], str]

@@ -14,7 +14,7 @@ from benchmarks import growth_maintenance as maintenance
 from benchmarks.common import Bench, Place, Result
 from benchmarks.curves import draw
 from benchmarks.report import PICTURES
-from quacklake.storage import Store
+from quacklake.core.storage import Store
 from tests.layout import plain_only
 
 _SVG = "{http://www.w3.org/2000/svg}"

@@ -33,7 +33,7 @@ def test_the_wheel_contains_every_file_of_the_package(dist: Path) -> None:
         if path.is_file() and "__pycache__" not in path.parts
     }
     assert "quacklake/py.typed" in wanted
-    assert "quacklake/engines/duckdb/nothing.parquet" in wanted
+    assert "quacklake/core/engines/duckdb/nothing.parquet" in wanted
     with zipfile.ZipFile(wheel) as archive:
         assert wanted - set(archive.namelist()) == set()
 

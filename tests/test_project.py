@@ -18,6 +18,7 @@ import quacklake
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SOURCE = REPOSITORY / "src" / "quacklake"
+CORE = SOURCE / "core"
 APPS = sorted(REPOSITORY.glob("apps/*/src/*/__init__.py"))
 README = REPOSITORY / "README.md"
 
@@ -175,7 +176,7 @@ def test_every_rule_of_the_format_has_a_test_that_bears_its_id() -> None:
 
 
 def test_every_package_has_its_tests() -> None:
-    packages = {path.parent.name for path in SOURCE.glob("*/__init__.py")}
+    packages = {path.parent.name for path in (*SOURCE.glob("*/__init__.py"), *CORE.glob("*/__init__.py"))} - {"core"}
     assert set(TESTED_IN) <= packages, "packages that are gone"
     places = {name: TESTED_IN.get(name, (name,)) for name in sorted(packages)}
     missing = [f"{name}: tests/{place}" for name, found in places.items() for place in found if not _has_tests(place)]
@@ -186,7 +187,8 @@ def test_the_map_for_agents_names_every_folder_and_package() -> None:
     text = (REPOSITORY / "AGENTS.md").read_text()
     rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
     named = set(re.findall(r"`([\w/]+)`", " ".join(rows)))
-    packages = {path.stem for path in SOURCE.glob("[a-z]*") if path.suffix == ".py" or (path / "__init__.py").is_file()}
+    paths = (*SOURCE.glob("[a-z]*"), *CORE.glob("[a-z]*"))
+    packages = {path.stem for path in paths if path.suffix == ".py" or (path / "__init__.py").is_file()}
     assert packages - named == set(), "packages without a line"
     gone = {name for name in named - packages if not (REPOSITORY / name).is_dir()}
     assert gone == set(), "lines of what is gone"

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 import quacklake
-from quacklake.maintenance import cleanup
-from quacklake.maintenance.backup import create, image
-from quacklake.maintenance.backup.image import BackupInfo
-from quacklake.storage import Store
-from quacklake.tenancy.sharing import Occupancy
+from quacklake.core.maintenance import cleanup
+from quacklake.core.maintenance.backup import create, image
+from quacklake.core.maintenance.backup.image import BackupInfo
+from quacklake.core.storage import Store
+from quacklake.core.tenancy.sharing import Occupancy
 from tests.layout import folder
 from tests.removal_oracle import watching
 

@@ -12,7 +12,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quacklake.duckdb_versions import connect
+from quacklake.core.duckdb_versions import connect
 from quacklake_demo.chaos import SinkCount
 from services.demo.blocks import good_up_to, options
 

@@ -16,30 +16,30 @@
 from typing import TYPE_CHECKING
 
 from quacklake import errors
+from quacklake.core.lazy import lazily, provide
 from quacklake.errors import QuacklakeError
-from quacklake.lazy import lazily, provide
 
 if TYPE_CHECKING:
+    from quacklake.core.operations.adopting import AdoptReport
+    from quacklake.core.operations.change_feed import ChangeScan
+    from quacklake.core.operations.expression import Expression
+    from quacklake.core.operations.input_csv import CsvOptions
+    from quacklake.core.operations.input_files import open_files
+    from quacklake.core.operations.restoring import RestoredTable, UndoReport
+    from quacklake.core.operations.row_types import RowType
+    from quacklake.core.operations.statements import MergeResult
+    from quacklake.core.operations.table_scan import TableScan
+    from quacklake.core.sql.result import Result
+    from quacklake.core.sql.safety import Safety
+    from quacklake.core.sql.session import Session
+    from quacklake.core.sql.sessions import session
+    from quacklake.core.tenancy.tenants import Tenant, TenantStats
     from quacklake.lake.connect import backups, connect, prune_backups, restore_backup
     from quacklake.lake.lake import Lake, LakeAt, LakeTransaction
     from quacklake.lake.table import Table
     from quacklake.lake.tenants import Tenants, tenants
     from quacklake.lake.view import View
-    from quacklake.operations.adopting import AdoptReport
-    from quacklake.operations.change_feed import ChangeScan
-    from quacklake.operations.expression import Expression
-    from quacklake.operations.input_csv import CsvOptions
-    from quacklake.operations.input_files import open_files
-    from quacklake.operations.restoring import RestoredTable, UndoReport
-    from quacklake.operations.row_types import RowType
-    from quacklake.operations.statements import MergeResult
-    from quacklake.operations.table_scan import TableScan
     from quacklake.spark.lake import SparkLake, register_spark, spark, spark_settings
-    from quacklake.sql.result import Result
-    from quacklake.sql.safety import Safety
-    from quacklake.sql.session import Session
-    from quacklake.sql.sessions import session
-    from quacklake.tenancy.tenants import Tenant, TenantStats
 
 
 __version__ = "0.1.0"
@@ -82,14 +82,14 @@ __all__ = [
 ]
 
 provide("adopt", "quacklake.connectors.adoption")
-provide("after_commit", "quacklake.materialized.views")
+provide("after_commit", "quacklake.core.materialized.views")
 provide("connect_service", "quacklake.client")
 provide("export_to", "quacklake.transfer")
 provide("import_from", "quacklake.transfer")
-provide("roll_back_views", "quacklake.materialized.past")
+provide("roll_back_views", "quacklake.core.materialized.past")
 provide("run_statement", "quacklake.pipelines.statements")
-provide("run_view_statement", "quacklake.materialized.statements")
-provide("with_views", "quacklake.materialized.watching")
+provide("run_view_statement", "quacklake.core.materialized.statements")
+provide("with_views", "quacklake.core.materialized.watching")
 provide("source_rows", "quacklake.pipelines.statements")
 provide("spark_queries", "quacklake.spark.views")
 
@@ -98,26 +98,26 @@ if not TYPE_CHECKING:
         __name__,
         {
             "quacklake.lake.connect": "backups connect prune_backups restore_backup",
-            "quacklake.operations.table_scan": "TableScan",
-            "quacklake.operations.adopting": "AdoptReport",
-            "quacklake.operations.expression": "Expression",
-            "quacklake.operations.change_feed": "ChangeScan",
-            "quacklake.operations.input_csv": "CsvOptions",
-            "quacklake.operations.input_files": "open_files",
+            "quacklake.core.operations.table_scan": "TableScan",
+            "quacklake.core.operations.adopting": "AdoptReport",
+            "quacklake.core.operations.expression": "Expression",
+            "quacklake.core.operations.change_feed": "ChangeScan",
+            "quacklake.core.operations.input_csv": "CsvOptions",
+            "quacklake.core.operations.input_files": "open_files",
             "quacklake.lake.lake": "Lake LakeAt LakeTransaction",
-            "quacklake.operations.statements": "MergeResult",
-            "quacklake.sql.result": "Result",
+            "quacklake.core.operations.statements": "MergeResult",
+            "quacklake.core.sql.result": "Result",
             "quacklake.spark.lake": "SparkLake register_spark spark spark_settings",
             "quacklake.lake.table": "Table",
             "quacklake.lake.tenants": "Tenants tenants",
-            "quacklake.tenancy.tenants": "Tenant TenantStats",
+            "quacklake.core.tenancy.tenants": "Tenant TenantStats",
             "quacklake.lake.view": "View",
             "quacklake.notebook": "load_ipython_extension",
-            "quacklake.operations.restoring": "RestoredTable UndoReport",
-            "quacklake.operations.row_types": "RowType",
-            "quacklake.sql.sessions": "session",
-            "quacklake.sql.safety": "Safety",
-            "quacklake.sql.session": "Session",
+            "quacklake.core.operations.restoring": "RestoredTable UndoReport",
+            "quacklake.core.operations.row_types": "RowType",
+            "quacklake.core.sql.sessions": "session",
+            "quacklake.core.sql.safety": "Safety",
+            "quacklake.core.sql.session": "Session",
         },
     )
 
@@ -127,6 +127,6 @@ if not TYPE_CHECKING:
 
 def expr(sql: str) -> "Expression":
     """SQL over the row, where a plain value would be a literal: ``table.update({"n": expr("n + 1")})``."""
-    from quacklake.operations.expression import Expression
+    from quacklake.core.operations.expression import Expression
 
     return Expression(sql)

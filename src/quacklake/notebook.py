@@ -13,11 +13,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from quacklake.core.format.names import uuid7
+from quacklake.core.operations.display import html_table
+from quacklake.core.progress import listen
+from quacklake.core.sql.words import split, words_of
 from quacklake.errors import InputError, nearest
-from quacklake.format.names import uuid7
-from quacklake.operations.display import html_table
-from quacklake.progress import listen
-from quacklake.sql.words import split, words_of
 
 _LINE = re.compile(r"\s*(?:--lake\s+(?P<lake>\w+)\s*)?(?:(?P<name>[^\W\d]\w*)\s*<<\s*)?(?P<text>.*)", re.DOTALL)
 _SHOWN_ROWS = 100
@@ -44,22 +44,22 @@ def load_ipython_extension(shell: Any) -> None:
 
 
 _REPORTS = (
-    ("quacklake.maintenance.reports", "CompactionReport"),
-    ("quacklake.maintenance.cleanup", "CleanupReport"),
-    ("quacklake.maintenance.expiry", "ExpiryReport"),
-    ("quacklake.maintenance.lake_maintenance", "CheckpointReport"),
-    ("quacklake.maintenance.scheduler", "MaintenanceReport"),
-    ("quacklake.maintenance.backup.create", "BackupReport"),
-    ("quacklake.maintenance.backup.create", "PruneReport"),
-    ("quacklake.maintenance.verify.findings", "RepairReport"),
-    ("quacklake.maintenance.verify.findings", "VerifyReport"),
+    ("quacklake.core.maintenance.reports", "CompactionReport"),
+    ("quacklake.core.maintenance.cleanup", "CleanupReport"),
+    ("quacklake.core.maintenance.expiry", "ExpiryReport"),
+    ("quacklake.core.maintenance.lake_maintenance", "CheckpointReport"),
+    ("quacklake.core.maintenance.scheduler", "MaintenanceReport"),
+    ("quacklake.core.maintenance.backup.create", "BackupReport"),
+    ("quacklake.core.maintenance.backup.create", "PruneReport"),
+    ("quacklake.core.maintenance.verify.findings", "RepairReport"),
+    ("quacklake.core.maintenance.verify.findings", "VerifyReport"),
     ("quacklake.lake.transfers", "ExportReport"),
     ("quacklake.lake.transfers", "ImportReport"),
     ("quacklake.pipelines.reports", "RunReport"),
-    ("quacklake.operations.restoring", "UndoReport"),
-    ("quacklake.operations.adopting", "AdoptReport"),
-    ("quacklake.operations.statements", "MergeResult"),
-    ("quacklake.materialized.definition", "RefreshReport"),
+    ("quacklake.core.operations.restoring", "UndoReport"),
+    ("quacklake.core.operations.adopting", "AdoptReport"),
+    ("quacklake.core.operations.statements", "MergeResult"),
+    ("quacklake.core.materialized.definition", "RefreshReport"),
 )
 
 

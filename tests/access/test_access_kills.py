@@ -11,7 +11,8 @@ from tempfile import TemporaryDirectory
 import pytest
 
 import quacklake
-from quacklake import Lake, faults
+from quacklake import Lake
+from quacklake.core import faults
 from quacklake.errors import QuacklakeError
 from tests.crash.forks import Forks
 from tests.seeds import some

@@ -9,8 +9,8 @@ import pytest
 
 import quacklake
 from quacklake import Lake
+from quacklake.core.sql.safety import Safety
 from quacklake.errors import QuacklakeError, SqlError
-from quacklake.sql.safety import Safety
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 
 import quacklake
 from quacklake import Lake
-from quacklake.access import audit
+from quacklake.core.access import audit
 from quacklake.errors import QuacklakeError
 
 

@@ -9,9 +9,9 @@ import pytest
 
 import quacklake
 from quacklake import Lake
+from quacklake.core.sql.safety import Safety
+from quacklake.core.sql.session import Session
 from quacklake.errors import QuacklakeError
-from quacklake.sql.safety import Safety
-from quacklake.sql.session import Session
 from tests.access.secrets import CANARY, MARKS, USERS, shown
 from tests.seeds import some
 

@@ -17,14 +17,14 @@ from pyarrow import flight
 
 import quacklake
 from quacklake import Lake, dbapi
+from quacklake.core.sql.safety import Safety
+from quacklake.core.sql.session import Session
 from quacklake.errors import InputError, NotFoundError, NotPermittedError, QuacklakeError, SqlError
 from quacklake.service.access_gate import AccessGate
 from quacklake.service.app import create_app
 from quacklake.service.flight import FlightService, FlightSettings
 from quacklake.service.serving import BackgroundService
 from quacklake.service.settings import ServiceSettings
-from quacklake.sql.safety import Safety
-from quacklake.sql.session import Session
 from tests.access.secrets import CANARY, MARKS, fill, shown
 from tests.hostile import NAMES, Writer, payloads
 from tests.seeds import LONG, chance, some

@@ -13,7 +13,11 @@ import pyarrow.compute as pc
 import pytest
 
 from quacklake import Lake, Table
-from quacklake.access import LakeAccess
+from quacklake.core.access import LakeAccess
+from quacklake.core.maintenance.lake_maintenance import LakeMaintenance
+from quacklake.core.materialized.views import MaterializedViews
+from quacklake.core.operations.options import LakeHistory, LakeOptions, StreamPositions
+from quacklake.core.operations.reference import TableRef
 from quacklake.errors import NotPermittedError, QuacklakeError
 from quacklake.lake import LakeAt, LakeTransaction, View
 from quacklake.lake.principal import (
@@ -26,10 +30,6 @@ from quacklake.lake.principal import (
     PrincipalTable,
     PrincipalTransaction,
 )
-from quacklake.maintenance.lake_maintenance import LakeMaintenance
-from quacklake.materialized.views import MaterializedViews
-from quacklake.operations.options import LakeHistory, LakeOptions, StreamPositions
-from quacklake.operations.reference import TableRef
 from quacklake.pipelines.definitions import Definitions
 from quacklake.spark.engine import SparkEngine
 from tests.access.secrets import MARKS, USERS, shown

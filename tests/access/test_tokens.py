@@ -11,8 +11,8 @@ import pytest
 
 import quacklake
 from quacklake import Lake
-from quacklake.access import Tokens
-from quacklake.access import tokens as tokens_module
+from quacklake.core.access import Tokens
+from quacklake.core.access import tokens as tokens_module
 from quacklake.errors import AlreadyExistsError, InputError, NotFoundError, UnauthenticatedError
 from tests.seeds import chance
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from quacklake.catalog.databases import sqlite
+from quacklake.core.catalog.databases import sqlite
 
 __all__ = ["watch_driver", "watch_sqlite"]
 

@@ -121,7 +121,7 @@ def _attached(connection: duckdb.DuckDBPyConnection, place: str, options: Sequen
 
 def target(url: str) -> str:
     """Return the name under which stock DuckDB attaches the lake of a catalog URL."""
-    from quacklake.catalog import parse_url  # the process itself does without it, and starts sooner
+    from quacklake.core.catalog import parse_url  # the process itself does without it, and starts sooner
 
     parsed = parse_url(url)
     if parsed.path is not None:

@@ -11,9 +11,9 @@ import pytest
 import sqlalchemy as sa
 
 import quacklake
-from quacklake.catalog import parse_url
-from quacklake.catalog.shared_tables import SharedTables
-from quacklake.catalog.tables import SPEC, VERSION, Tables
+from quacklake.core.catalog import parse_url
+from quacklake.core.catalog.shared_tables import SharedTables
+from quacklake.core.catalog.tables import SPEC, VERSION, Tables
 from tests.catalog.stock import Stock, attached, connect
 from tests.layout import LAYOUT
 

@@ -13,7 +13,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 from sqlalchemy.sql import visitors
 
 import quacklake
-from quacklake.catalog.tables import Tables
+from quacklake.core.catalog.tables import Tables
 from quacklake.errors import NotFoundError
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quacklake.catalog.reading.history import HistoryRow, Reshaped, last_reshape
+from quacklake.core.catalog.reading.history import HistoryRow, Reshaped, last_reshape
 
 BASE: list[HistoryRow] = [(1, None, "s", 1, None), (2, 1, "a", 1, None)]
 

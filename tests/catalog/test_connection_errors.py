@@ -17,7 +17,7 @@ import pytest
 import sqlalchemy as sa
 
 import quacklake
-from quacklake.catalog.databases.connection_errors import startup_state
+from quacklake.core.catalog.databases.connection_errors import startup_state
 from quacklake.errors import CatalogError, QuacklakeError
 
 HOLDERS = {

@@ -15,10 +15,11 @@ import pytest
 import sqlalchemy as sa
 
 import quacklake
-from quacklake import Lake, faults
-from quacklake.catalog import parse_url
-from quacklake.catalog.databases.connections import Collision
-from quacklake.catalog.databases.database import Failure
+from quacklake import Lake
+from quacklake.core import faults
+from quacklake.core.catalog import parse_url
+from quacklake.core.catalog.databases.connections import Collision
+from quacklake.core.catalog.databases.database import Failure
 from quacklake.errors import (
     CatalogError,
     CatalogUnavailableError,

@@ -14,9 +14,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import quacklake
-from quacklake import telemetry
-from quacklake.catalog.json_lists import from_json
-from quacklake.catalog.reading import reader
+from quacklake.core import telemetry
+from quacklake.core.catalog.json_lists import from_json
+from quacklake.core.catalog.reading import reader
 from tests.layout import LAYOUT
 
 INTEGERS = st.integers(-(2**63), 2**63 - 1)

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.sql.compiler import SQLCompiler
 
 import quacklake
-from quacklake.catalog.databases.urls import parse_url
+from quacklake.core.catalog.databases.urls import parse_url
 from quacklake.errors import QuacklakeError
 
 

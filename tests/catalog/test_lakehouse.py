@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 import quacklake
-from quacklake.catalog.shared_lake import VIEWS
+from quacklake.core.catalog.shared_lake import VIEWS
 from quacklake.errors import InputError
 from tests.catalog.driver import watch_driver
 from tests.catalog.lakehouse_views import shown, told, write

@@ -14,11 +14,11 @@ import pytest
 import sqlalchemy as sa
 
 import quacklake
-from quacklake import faults
-from quacklake.catalog import parse_url
-from quacklake.catalog.indexes import INDEXES
-from quacklake.catalog.migrations import table_versions
-from quacklake.catalog.tables import VERSION, Tables
+from quacklake.core import faults
+from quacklake.core.catalog import parse_url
+from quacklake.core.catalog.indexes import INDEXES
+from quacklake.core.catalog.migrations import table_versions
+from quacklake.core.catalog.tables import VERSION, Tables
 from quacklake.errors import ReadOnlyError, UnsupportedVersionError
 from tests.catalog.stock import Stock
 from tests.golden.lakes import LAKES, CopiedLake, GoldenLake

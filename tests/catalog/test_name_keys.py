@@ -12,8 +12,8 @@ import psycopg
 import pytest
 
 import quacklake
+from quacklake.core.format.names import fold
 from quacklake.errors import NotFoundError
-from quacklake.format.names import fold
 from services.postgres import PostgresServer
 from tests.layout import plain_only
 

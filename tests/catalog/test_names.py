@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 import quacklake
+from quacklake.core.format.names import quote
 from quacklake.errors import UnsupportedFeatureError
-from quacklake.format.names import quote
 from tests.catalog.stock import Stock
 
 NewUrl = Callable[[str], str]

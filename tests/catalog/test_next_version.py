@@ -11,8 +11,8 @@ import sqlalchemy as sa
 
 import quacklake
 from quacklake import expr
-from quacklake.catalog import parse_url
-from quacklake.catalog.tables import SPEC, WIDE_SPEC
+from quacklake.core.catalog import parse_url
+from quacklake.core.catalog.tables import SPEC, WIDE_SPEC
 from quacklake.errors import (
     CommitConflict,
     ConfigError,

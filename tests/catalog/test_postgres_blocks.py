@@ -16,10 +16,10 @@ import pyarrow as pa
 import pytest
 
 import quacklake
-from quacklake.catalog.databases import postgres, postgres_blocks
+from quacklake.core.catalog.databases import postgres, postgres_blocks
+from quacklake.core.scan import inlined_rows
+from quacklake.core.scan.inlined_rows import check_readable, read_inlined
 from quacklake.errors import CatalogError
-from quacklake.scan import inlined_rows
-from quacklake.scan.inlined_rows import check_readable, read_inlined
 from tests.layout import LAYOUT
 from tests.seeds import LONG, chance
 

@@ -11,7 +11,7 @@ import pytest
 from psycopg import sql
 
 import quacklake
-from quacklake.catalog.databases.postgres_direct import _joined
+from quacklake.core.catalog.databases.postgres_direct import _joined
 from quacklake.errors import AlreadyExistsError
 from tests.catalog.driver import watch_driver
 

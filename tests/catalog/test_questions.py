@@ -11,9 +11,9 @@ import sqlalchemy as sa
 from psycopg.pq import TransactionStatus
 
 import quacklake
-from quacklake.catalog import Catalog
-from quacklake.catalog.databases import direct
-from quacklake.catalog.reading.reader import Reader
+from quacklake.core.catalog import Catalog
+from quacklake.core.catalog.databases import direct
+from quacklake.core.catalog.reading.reader import Reader
 from quacklake.errors import CatalogError
 from quacklake.lake.lake import Lake
 

@@ -14,8 +14,8 @@ import duckdb
 import pytest
 
 import quacklake
-from quacklake.catalog.databases import sqlite_connection
-from quacklake.catalog.databases.sqlite_connection import FileLock, is_supported
+from quacklake.core.catalog.databases import sqlite_connection
+from quacklake.core.catalog.databases.sqlite_connection import FileLock, is_supported
 from quacklake.errors import CatalogError, CatalogLockedError, ReadOnlyError
 from tests.duckdbs import import_extension
 from tests.layout import plain_only

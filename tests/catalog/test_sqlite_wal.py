@@ -72,7 +72,7 @@ def test_a_log_that_is_replaced_during_a_commit_is_a_lost_answer_and_the_commit_
 
 
 def test_a_connection_that_was_given_up_leaves_the_new_log_alone(tmp_path: Path) -> None:
-    from quacklake.catalog.databases.sqlite import GuardedConnection
+    from quacklake.core.catalog.databases.sqlite import GuardedConnection
 
     path = tmp_path / "x.db"
     connection = GuardedConnection(str(path))

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 import quacklake
 from quacklake import Lake
-from quacklake.catalog.databases import sqlite
-from quacklake.catalog.statements import among, arrow_table
+from quacklake.core.catalog.databases import sqlite
+from quacklake.core.catalog.statements import among, arrow_table
 from tests.catalog.driver import watch_driver, watch_sqlite
 from tests.layout import LAYOUT
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import quacklake
-from quacklake.catalog import CatalogUrl, open_catalog, parse_url
+from quacklake.core.catalog import CatalogUrl, open_catalog, parse_url
 from quacklake.errors import CatalogUnavailableError, ConfigError, QuacklakeError
 
 SECRET = "hunter2"

@@ -12,7 +12,7 @@ from rich.console import Console
 import quacklake
 from quacklake.cli import progress as module
 from quacklake.cli.commands.sql import Statements
-from quacklake.sql.sessions import session_of
+from quacklake.core.sql.sessions import session_of
 
 
 @pytest.fixture

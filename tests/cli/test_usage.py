@@ -11,7 +11,7 @@ import pytest
 
 import quacklake
 from quacklake.cli.commands import COMMANDS, Entry
-from quacklake.telemetry import configure_logging
+from quacklake.core.telemetry import configure_logging
 from tests.cli.conftest import Run
 
 
@@ -98,17 +98,17 @@ def test_every_command_has_help(run: Run, path: tuple[str, ...]) -> None:
         (
             "--help",
             "duckdb pyarrow sqlalchemy sqlglot pydantic prompt_toolkit pandas.core attr._make asyncio"
-            " quacklake.lake quacklake.sql quacklake.format",
+            " quacklake.lake quacklake.core.sql quacklake.core.format",
         ),
         (
             "sql|SELECT 1",
             "sqlalchemy sqlglot prompt_toolkit pandas.core numpy.core numpy._core pyarrow.compute pyarrow._fs asyncio"
-            " quacklake.catalog quacklake.storage.store quacklake.format.stats quacklake.scan.plan",
+            " quacklake.core.catalog quacklake.core.storage.store quacklake.core.format.stats quacklake.core.scan.plan",
         ),
         (
             "sql|SELECT * FROM people",
-            "sqlglot prompt_toolkit pandas.core quacklake.lake.lake quacklake.maintenance quacklake.operations.dml"
-            " quacklake.tenancy.tenancy quacklake.catalog.expiring",
+            "sqlglot prompt_toolkit pandas.core quacklake.lake.lake quacklake.core.maintenance quacklake.core.operations.dml"
+            " quacklake.core.tenancy.tenancy quacklake.core.catalog.expiring",
         ),
         ("tables", "sqlglot prompt_toolkit pandas.core numpy.core numpy._core"),
     ],
@@ -132,7 +132,7 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     command = [sys.executable, "-X", "importtime", "-c", "import quacklake"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
-    assert "quacklake.lazy" in loaded
+    assert "quacklake.core.lazy" in loaded
     heavy = "duckdb pyarrow pyarrow.lib numpy pandas sqlalchemy sqlglot typer rich asyncio logging yaml pyspark polars"
     assert loaded & {*heavy.split()} == set()
 

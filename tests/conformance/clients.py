@@ -14,7 +14,7 @@ import duckdb
 import sqlalchemy as sa
 
 import quacklake
-from quacklake.engines.duckdb.connections import load_httpfs
+from quacklake.core.engines.duckdb.connections import load_httpfs
 from tests.duckdbs import import_extension
 from tests.layout import plain_only
 

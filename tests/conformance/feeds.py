@@ -7,8 +7,8 @@ from collections import Counter
 import duckdb
 
 import quacklake
-from quacklake.format.names import quote
-from quacklake.format.objects import TableInfo
+from quacklake.core.format.names import quote
+from quacklake.core.format.objects import TableInfo
 from quacklake.lake.lake import LakeAt
 from quacklake.lake.table import Table
 

@@ -10,11 +10,11 @@ import duckdb
 import pyarrow as pa
 
 import quacklake
-from quacklake.format.names import quote
-from quacklake.format.objects import TableInfo
-from quacklake.format.snapshots import ChangeKind, parse_changes
+from quacklake.core.format.names import quote
+from quacklake.core.format.objects import TableInfo
+from quacklake.core.format.snapshots import ChangeKind, parse_changes
+from quacklake.core.operations.reference import TableRef
 from quacklake.lake.lake import LakeAt
-from quacklake.operations.reference import TableRef
 
 from .clients import LONG, LakeSite, plain_duckdb
 from .steps import Both, Maintain, Step, Stock

@@ -7,7 +7,7 @@ from typing import Any
 
 import duckdb
 
-from quacklake.format.names import quote
+from quacklake.core.format.names import quote
 
 from .clients import LakeSite, plain_duckdb
 from .history import History

@@ -13,10 +13,10 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 import quacklake
-from quacklake.duckdb_versions import arrow_table
-from quacklake.format.names import format_path, literal, parse_path, quote
-from quacklake.format.schema import Column, TableSchema
-from quacklake.operations.reference import TableRef
+from quacklake.core.duckdb_versions import arrow_table
+from quacklake.core.format.names import format_path, literal, parse_path, quote
+from quacklake.core.format.schema import Column, TableSchema
+from quacklake.core.operations.reference import TableRef
 
 from .clients import plain_duckdb
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import quacklake
+from quacklake.core.operations import handles
 from quacklake.errors import CommitConflict
-from quacklake.operations import handles
 
 from .clients import LakeSite
 from .conftest import MakeSite, kinds

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import quacklake
-from quacklake.duckdb_versions import IS_2
+from quacklake.core.duckdb_versions import IS_2
 from quacklake.errors import CorruptFileError, NotFoundError, UnsupportedFeatureError
 from tests.layout import plain_only
 

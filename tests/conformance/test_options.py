@@ -5,8 +5,8 @@ from __future__ import annotations
 import duckdb
 import pytest
 
+from quacklake.core.format.options import OPTIONS, READ_ONLY_KEYS, Scope
 from quacklake.errors import ConfigError
-from quacklake.format.options import OPTIONS, READ_ONLY_KEYS, Scope
 from tests.lake.test_options import VALUES
 
 from .clients import LakeSite

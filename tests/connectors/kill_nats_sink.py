@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from quacklake.connectors import PreparedCommit
 from quacklake.connectors.nats.connection import NatsConnection
-from quacklake.faults import Fault, arm, record
+from quacklake.core.faults import Fault, arm, record
 from tests.connectors.nats_sinks import ids, make_stream, new_sink, staged
 
 ROWS = 20

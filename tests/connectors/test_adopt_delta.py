@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import quacklake
+from quacklake.core.faults import Fault, FaultInjected, arm
 from quacklake.errors import (
     AlreadyExistsError,
     ConfigError,
@@ -27,7 +28,6 @@ from quacklake.errors import (
     StreamMismatchError,
     UnsupportedFeatureError,
 )
-from quacklake.faults import Fault, FaultInjected, arm
 from tests.catalog.stock import Stock
 from tests.connectors.adoption import HandMade, check_stock, contents, field, sorted_rows
 

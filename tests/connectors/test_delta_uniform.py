@@ -18,8 +18,8 @@ import pytest
 from pyroaring import BitMap
 
 from quacklake.connectors import PreparedCommit, Sink, connector
+from quacklake.core.faults import Fault, FaultInjected, arm, record
 from quacklake.errors import ConnectorError, MissingExtraError
-from quacklake.faults import Fault, FaultInjected, arm, record
 from tests.connectors.test_two_phases import SCHEMA, comparable, rows
 from tests.duckdbs import IS_PINNED, import_extension
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from quacklake.connectors.staging import FileStage, Values
+from quacklake.core.storage import Store
 from quacklake.errors import InputError
-from quacklake.storage import Store
 
 
 def test_rows_that_could_not_be_written_are_kept_and_raise_again(tmp_path: Path) -> None:

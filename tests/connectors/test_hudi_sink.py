@@ -23,6 +23,7 @@ from hudi import HudiTable
 
 from quacklake.connectors import PreparedCommit, WrittenFile, connector
 from quacklake.connectors.hudi.session import writing
+from quacklake.core.faults import Fault, FaultInjected, arm
 from quacklake.errors import (
     CommitUnknown,
     ConfigError,
@@ -30,7 +31,6 @@ from quacklake.errors import (
     SchemaMismatchError,
     UnsupportedVersionError,
 )
-from quacklake.faults import Fault, FaultInjected, arm
 from tests.connectors.hudi_spark import Unreachable, hudi_jvm
 from tests.connectors.hudi_writer import QUICK, SCHEMA, new, rows
 from tests.pipelines.tables import connect, definition

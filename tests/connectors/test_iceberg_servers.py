@@ -18,6 +18,7 @@ import pyarrow as pa
 from pyiceberg.catalog import load_catalog
 
 from quacklake.connectors import PreparedCommit, SourceCheckpoint, connector
+from quacklake.core.faults import Fault, FaultInjected, arm
 from quacklake.errors import (
     ConfigError,
     ConnectorError,
@@ -26,7 +27,6 @@ from quacklake.errors import (
     SchemaMismatchError,
     Transient,
 )
-from quacklake.faults import Fault, FaultInjected, arm
 from quacklake.pipelines import Pipeline
 from services import HiveServer, IcebergRestServer, Server, Unavailable
 from tests.connectors.sinks import numbers

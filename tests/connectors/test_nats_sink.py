@@ -16,6 +16,7 @@ from pyspark import cloudpickle
 from quacklake.connectors import PreparedCommit, Sink, connector
 from quacklake.connectors.nats import NatsSink
 from quacklake.connectors.nats.connection import NatsConnection
+from quacklake.core.faults import Fault, FaultInjected, arm
 from quacklake.errors import (
     ConfigError,
     ConnectorError,
@@ -26,7 +27,6 @@ from quacklake.errors import (
     SnapshotExpiredError,
     StreamMismatchError,
 )
-from quacklake.faults import Fault, FaultInjected, arm
 from services import NatsServer, S3Server
 from tests.connectors.nats_sinks import SCHEMA, ids, make_stream, new_sink, new_stream, rows, staged
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from quacklake.connectors import Maintained, MaintenanceReport, Sink
+from quacklake.core.faults import Fault, FaultInjected, _hooked, arm, record
 from quacklake.errors import ConfigError
-from quacklake.faults import Fault, FaultInjected, _hooked, arm, record
 from tests.connectors.sinks import FORMATS, Format
 from tests.connectors.test_two_phases import SCHEMA, comparable, rows
 

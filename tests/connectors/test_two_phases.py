@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from quacklake.core.faults import Fault, FaultInjected, _hooked, arm, record
 from quacklake.errors import ConfigError, ConnectorError, ConstraintError, SchemaMismatchError
-from quacklake.faults import Fault, FaultInjected, _hooked, arm, record
 from tests.connectors.recover_sink import recover
 from tests.connectors.sinks import FORMATS, Format
 

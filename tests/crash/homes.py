@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 import quacklake
 from quacklake import Lake
-from quacklake.catalog import parse_url
+from quacklake.core.catalog import parse_url
 from services import DatabaseServer, MySQLServer, PostgresServer
 from tests.catalog.stock import Rows
 from tests.layout import folder, moved

@@ -50,7 +50,7 @@ def _append(url: str, n: int, reach: Any) -> None:
             patch.setattr(place, name, watched)
 
         if url.startswith("sqlite"):
-            from quacklake.catalog.databases import sqlite
+            from quacklake.core.catalog.databases import sqlite
 
             cursor = sqlite._cursor
 

@@ -38,7 +38,8 @@ from typing import Any
 import pyarrow as pa
 
 import quacklake
-from quacklake import Lake, dbapi, faults
+from quacklake import Lake, dbapi
+from quacklake.core import faults
 from tests.catalog.stock import Rows
 from tests.crash.homes import Home, look
 

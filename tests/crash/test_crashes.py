@@ -12,7 +12,7 @@ from functools import cache
 import pytest
 
 from quacklake import Lake
-from quacklake.faults import EXIT_CODE, Fault, FaultInjected, arm, record
+from quacklake.core.faults import EXIT_CODE, Fault, FaultInjected, arm, record
 from tests.catalog.stock import Rows, Stock
 from tests.crash.forks import Forks
 from tests.crash.homes import Home, State, Workshop, look

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import quacklake
-from quacklake.faults import Fault, FaultInjected, arm, record
+from quacklake.core.faults import Fault, FaultInjected, arm, record
 from tests.crash.homes import Workshop, look
 from tests.crash.operations import OPERATIONS, rows
 from tests.seeds import some

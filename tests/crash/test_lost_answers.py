@@ -12,8 +12,9 @@ import pytest
 import sqlalchemy as sa
 
 import quacklake
-from quacklake import Lake, faults
-from quacklake.catalog import parse_url
+from quacklake import Lake
+from quacklake.core import faults
+from quacklake.core.catalog import parse_url
 from quacklake.errors import CommitUnknown, QuacklakeError
 from services import MySQLServer, PostgresServer
 from tests.catalog.stock import Stock

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from quacklake.catalog import parse_url
+from quacklake.core.catalog import parse_url
 from tests.crash.forks import Forks
 from tests.crash.homes import Home, Workshop
 from tests.crash.messages import WARM

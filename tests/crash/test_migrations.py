@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import quacklake
-from quacklake import faults
-from quacklake.catalog.tables import VERSION
+from quacklake.core import faults
+from quacklake.core.catalog.tables import VERSION
 from tests.catalog.test_migration import check_history, connect, dump
 from tests.crash.forks import Forks
 from tests.golden.lakes import LAKES, CopiedLake, GoldenLake

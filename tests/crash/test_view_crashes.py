@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from quacklake.faults import EXIT_CODE, Fault, FaultInjected, arm, record
+from quacklake.core.faults import EXIT_CODE, Fault, FaultInjected, arm, record
 from tests.crash.forks import Forks
 from tests.crash.homes import Home, Workshop
 from tests.crash.view_operations import CHANGES, OPERATIONS, check_next, check_views, operate, prepare

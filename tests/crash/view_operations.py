@@ -7,10 +7,11 @@ from typing import Any
 
 import duckdb
 
-from quacklake import Lake, faults
-from quacklake.catalog import own_tables
-from quacklake.format.objects import is_view_stream
-from quacklake.materialized import registry
+from quacklake import Lake
+from quacklake.core import faults
+from quacklake.core.catalog import own_tables
+from quacklake.core.format.objects import is_view_stream
+from quacklake.core.materialized import registry
 from tests.crash.homes import Home
 
 __all__ = ["CHANGES", "OPERATIONS", "check_next", "check_views", "operate", "prepare"]

@@ -17,8 +17,8 @@ import pytest
 
 import quacklake
 from quacklake import dbapi, errors
+from quacklake.core.sql.bulk_inserts import BulkInsert
 from quacklake.dbapi.failures import CLASSES
-from quacklake.sql.bulk_inserts import BulkInsert
 from tests import seeds
 
 

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from quacklake import errors
 from quacklake.config import SETTINGS, Setting
+from quacklake.core.format import conflicts
+from quacklake.core.format.options import OPTIONS, Option, OptionType, Scope
+from quacklake.core.maintenance.verify import RULES
 from quacklake.errors import QuacklakeError, Transient
-from quacklake.format import conflicts
-from quacklake.format.options import OPTIONS, Option, OptionType, Scope
-from quacklake.maintenance.verify import RULES
 from tests.docs.blocks import REPOSITORY
 from tests.docs.connector_features import NAMES, ROLES, details_table, matrix_table
 from tests.docs.connector_options import CONNECTORS

@@ -15,10 +15,10 @@ import pyarrow as pa
 import pytest
 
 import quacklake
-from quacklake import faults
 from quacklake.config import resolve
+from quacklake.core import faults
+from quacklake.core.faults import Fault, FaultInjected
 from quacklake.errors import CatalogError, InputError, MemoryLimitError, NotFoundError, StorageError, StreamFencedError
-from quacklake.faults import Fault, FaultInjected
 from quacklake.lake.lake import Lake
 from quacklake_ekko.migration import (
     ArrowFolder,

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pytest
 
 import quacklake
-from quacklake import faults
-from quacklake.faults import Fault, FaultInjected
+from quacklake.core import faults
+from quacklake.core.faults import Fault, FaultInjected
 from quacklake.lake.lake import Lake
 from quacklake_ekko.migration import ArrowFolder, DualWriter, backfill, compare, retire, state, switch
 from quacklake_ekko.simulator import Simulation

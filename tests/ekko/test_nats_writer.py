@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 import quacklake
-from quacklake import faults
 from quacklake.connectors.nats.connection import NatsConnection
+from quacklake.core import faults
+from quacklake.core.faults import Fault, FaultInjected
 from quacklake.errors import InputError, NotFoundError, StreamFencedError
-from quacklake.faults import Fault, FaultInjected
 from quacklake.lake.lake import Lake
 from quacklake_ekko.nats_writer import REJECTED, WriterReport, node_of, run_writer
 from quacklake_ekko.settings import WriterSettings

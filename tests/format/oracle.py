@@ -9,8 +9,8 @@ from typing import Any
 
 import duckdb
 
-from quacklake.format.layout import IDENTITY, Transform
-from quacklake.format.texts import literal_text
+from quacklake.core.format.layout import IDENTITY, Transform
+from quacklake.core.format.texts import literal_text
 from tests.duckdbs import import_extension
 
 __all__ = ["in_utc", "lake", "value_text"]

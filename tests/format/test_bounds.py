@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quacklake.format.bounds import MAX_BOUND, comparable, decode, encode, encode_comparable, shorten
-from quacklake.format.types import INFINITY, SCALARS, StatsKind, duckdb_type, from_physical
+from quacklake.core.format.bounds import MAX_BOUND, comparable, decode, encode, encode_comparable, shorten
+from quacklake.core.format.types import INFINITY, SCALARS, StatsKind, duckdb_type, from_physical
 
 from .oracle import in_utc
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quacklake.core.format.snapshots import Change, ChangeKind, parse_changes, render_changes
 from quacklake.errors import CatalogError, InputError
-from quacklake.format.snapshots import Change, ChangeKind, parse_changes, render_changes
 
 _text = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from('",.:\n'), max_size=12)
 _ids = st.integers(0, 2**63 - 1)

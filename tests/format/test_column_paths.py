@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quacklake.core.format.evolution import find_column, replace_column
+from quacklake.core.format.names import format_path, parse_path
+from quacklake.core.format.schema import Column, TableSchema
 from quacklake.errors import InputError, InvalidNameError
-from quacklake.format.evolution import find_column, replace_column
-from quacklake.format.names import format_path, parse_path
-from quacklake.format.schema import Column, TableSchema
 
 SCHEMA = TableSchema(
     (

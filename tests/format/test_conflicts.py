@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from quacklake.format.conflicts import MATRIX, READ_MATRIX, TABLE_KINDS, Check, compare, explain
-from quacklake.format.snapshots import Change, ChangeKind
+from quacklake.core.format.conflicts import MATRIX, READ_MATRIX, TABLE_KINDS, Check, compare, explain
+from quacklake.core.format.snapshots import Change, ChangeKind
 
 K = ChangeKind
 PAIRS = list(itertools.product(TABLE_KINDS, repeat=2))

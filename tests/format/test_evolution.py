@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quacklake.duckdb_versions import arrow_table
-from quacklake.errors import InputError, InternalError, InvalidNameError, SchemaMismatchError
-from quacklake.format.evolution import (
+from quacklake.core.duckdb_versions import arrow_table
+from quacklake.core.format.evolution import (
     DefaultExpression,
     SchemaChange,
     add_column,
@@ -25,9 +24,10 @@ from quacklake.format.evolution import (
     set_nullable,
     set_type,
 )
-from quacklake.format.names import format_path, parse_path
-from quacklake.format.schema import Column, ColumnRow, TableSchema, flatten, from_arrow, unflatten
-from quacklake.format.types import parse_type
+from quacklake.core.format.names import format_path, parse_path
+from quacklake.core.format.schema import Column, ColumnRow, TableSchema, flatten, from_arrow, unflatten
+from quacklake.core.format.types import parse_type
+from quacklake.errors import InputError, InternalError, InvalidNameError, SchemaMismatchError
 
 from .oracle import lake
 

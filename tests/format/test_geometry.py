@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quacklake.format.extras import EVERYTHING, extent, merge_extra, written_extent
+from quacklake.core.format.extras import EVERYTHING, extent, merge_extra, written_extent
 
 from .oracle import in_utc
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from quacklake.format.inline import fits
-from quacklake.format.schema import Column
+from quacklake.core.format.inline import fits
+from quacklake.core.format.schema import Column
 
 
 def _columns(type_: str, count: int) -> list[Column]:

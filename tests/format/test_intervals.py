@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from quacklake.format.intervals import INTERVAL, from_durations, holds_intervals, nanoseconds, to_durations
+from quacklake.core.format.intervals import INTERVAL, from_durations, holds_intervals, nanoseconds, to_durations
 from tests.seeds import chance
 
 MICROS = {"s": 1_000_000, "ms": 1_000, "us": 1}

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from quacklake.core.format.texts import literal_text
+from quacklake.core.format.types import duckdb_type
 from quacklake.errors import InputError
-from quacklake.format.texts import literal_text
-from quacklake.format.types import duckdb_type
 
 from .oracle import in_utc
 from .test_bounds import VALUES

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quacklake.errors import CatalogError
-from quacklake.format.mappings import (
+from quacklake.core.format.mappings import (
     MappedColumn,
     MappingRow,
     NameMapping,
@@ -16,6 +15,7 @@ from quacklake.format.mappings import (
     hive_values,
     unflatten_mappings,
 )
+from quacklake.errors import CatalogError
 
 _names = st.text(min_size=1, max_size=5)
 _ids = st.integers(1, 1_000)

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from quacklake.duckdb_versions import arrow_table
+from quacklake.core.duckdb_versions import arrow_table
+from quacklake.core.format.bounds import decode, encode
+from quacklake.core.format.texts import literal_text
+from quacklake.core.format.transforms import hash_array, hash_comparable, hash_sql
+from quacklake.core.format.types import can_widen, duckdb_type
 from quacklake.errors import InputError
-from quacklake.format.bounds import decode, encode
-from quacklake.format.texts import literal_text
-from quacklake.format.transforms import hash_array, hash_comparable, hash_sql
-from quacklake.format.types import can_widen, duckdb_type
 from tests.duckdbs import import_extension
 
 from .oracle import in_utc

@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
-from quacklake.format import objects
-from quacklake.format.objects import DataFile, DeleteFile
+from quacklake.core.format import objects
+from quacklake.core.format.objects import DataFile, DeleteFile
 
 DATA = DataFile(1, 2, 3, None, "f.parquet", True, 10, 100, encryption_key="c2VjcmV0")
 DELETE = DeleteFile(1, 2, 1, 3, None, "d.parquet", True, "parquet", 1, 50, encryption_key="c2VjcmV0")

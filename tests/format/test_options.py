@@ -6,8 +6,7 @@ import datetime as dt
 
 import pytest
 
-from quacklake.errors import ConfigError
-from quacklake.format.options import (
+from quacklake.core.format.options import (
     OPTIONS,
     READ_ONLY_KEYS,
     OptionRow,
@@ -17,6 +16,7 @@ from quacklake.format.options import (
     option,
     parse_option,
 )
+from quacklake.errors import ConfigError
 
 DEFAULTS = {
     "parquet_compression": "snappy",

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from quacklake.format.bounds import (
+from quacklake.core.format.bounds import (
     ANYTHING,
     Comparable,
     Compare,
@@ -26,11 +26,11 @@ from quacklake.format.bounds import (
     compare,
     decode,
 )
-from quacklake.format.layout import IDENTITY, PartitionKey, PartitionSpec, make_spec, parse_transform
-from quacklake.format.partition_pruning import pruner, wanted_buckets
-from quacklake.format.schema import Column, TableSchema
-from quacklake.format.transforms import apply, bucket
-from quacklake.format.types import DAY, INFINITY, arrow_type, from_physical
+from quacklake.core.format.layout import IDENTITY, PartitionKey, PartitionSpec, make_spec, parse_transform
+from quacklake.core.format.partition_pruning import pruner, wanted_buckets
+from quacklake.core.format.schema import Column, TableSchema
+from quacklake.core.format.transforms import apply, bucket
+from quacklake.core.format.types import DAY, INFINITY, arrow_type, from_physical
 
 from .oracle import value_text
 

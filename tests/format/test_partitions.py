@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quacklake.errors import InputError, UnsupportedFeatureError
-from quacklake.format.bounds import decode
-from quacklake.format.layout import (
+from quacklake.core.format.bounds import decode
+from quacklake.core.format.layout import (
     IDENTITY,
     PartitionKey,
     PartitionSpec,
@@ -25,11 +24,12 @@ from quacklake.format.layout import (
     parse_partition,
     parse_transform,
 )
-from quacklake.format.names import checked_relative
-from quacklake.format.schema import Column, TableSchema, from_arrow
-from quacklake.format.texts import literal_text
-from quacklake.format.transforms import apply, duckdb_expression
-from quacklake.format.types import duckdb_type
+from quacklake.core.format.names import checked_relative
+from quacklake.core.format.schema import Column, TableSchema, from_arrow
+from quacklake.core.format.texts import literal_text
+from quacklake.core.format.transforms import apply, duckdb_expression
+from quacklake.core.format.types import duckdb_type
+from quacklake.errors import InputError, UnsupportedFeatureError
 
 from .oracle import lake, value_text
 

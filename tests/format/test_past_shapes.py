@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quacklake.format.schema import Column, Past, TableSchema, with_ids
+from quacklake.core.format.schema import Column, Past, TableSchema, with_ids
 
 
 def struct(id_: int, name: str, *children: Column) -> Column:

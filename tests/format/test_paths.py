@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quacklake.core.format import names
+from quacklake.core.format.names import MAX_NAME, check_name, fold, quote
 from quacklake.errors import InvalidNameError, PathError
-from quacklake.format import names
-from quacklake.format.names import MAX_NAME, check_name, fold, quote
 
 
 @pytest.mark.parametrize("name", ["t", "T_1", "a-b", "2024", "x" * 300])

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quacklake.errors import CatalogError, InputError, InvalidNameError
-from quacklake.format.schema import (
+from quacklake.core.format.schema import (
     FIELD_ID,
     Column,
     ColumnRow,
@@ -21,6 +20,7 @@ from quacklake.format.schema import (
     of_last_schema,
     unflatten,
 )
+from quacklake.errors import CatalogError, InputError, InvalidNameError
 
 EXAMPLE = pa.schema(
     [

@@ -10,7 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quacklake.format.schema import Column, TableSchema, initial_value, reshaped, same_shape, same_shapes, stored_alike
+from quacklake.core.format.schema import (
+    Column,
+    TableSchema,
+    initial_value,
+    reshaped,
+    same_shape,
+    same_shapes,
+    stored_alike,
+)
 
 NAMES = ("a", "b", "c d", "e'f", 'g"h')
 

@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from quacklake.format import inline, small_batches
-from quacklake.format.schema import Column, TableSchema
-from quacklake.format.stats import of_array
+from quacklake.core.format import inline, small_batches
+from quacklake.core.format.schema import Column, TableSchema
+from quacklake.core.format.stats import of_array
 
 DATABASES = ("sqlite", "postgres", "mysql", "duckdb", inline.PACKED)
 _TICKS = (0, 1, -1, 999, -86_400_000_001, 1_700_000_000_123_456, 2**62, -(2**62), 2**63 - 1, -(2**63) + 1)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from quacklake.core.format.snapshots import Snapshot, format_time, parse_time
 from quacklake.errors import CatalogError
-from quacklake.format.snapshots import Snapshot, format_time, parse_time
 
 
 @given(st.datetimes(timezones=st.just(dt.UTC)))

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quacklake.core.format.layout import Transform
+from quacklake.core.format.schema import Column
+from quacklake.core.format.types import SCALARS
 from quacklake.errors import UnsupportedFeatureError
-from quacklake.format.layout import Transform
-from quacklake.format.schema import Column
-from quacklake.format.types import SCALARS
 from quacklake.spark.runtime.types import (
     adopted,
     initial_value,

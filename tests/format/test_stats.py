@@ -16,9 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quacklake.format.bounds import decode
-from quacklake.format.schema import Column, ColumnRow, TableSchema, from_arrow, unflatten
-from quacklake.format.stats import ColumnStats, TableColumnStats, merge, of_array
+from quacklake.core.format.bounds import decode
+from quacklake.core.format.schema import Column, ColumnRow, TableSchema, from_arrow, unflatten
+from quacklake.core.format.stats import ColumnStats, TableColumnStats, merge, of_array
 
 from .oracle import lake
 

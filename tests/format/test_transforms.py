@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from quacklake.core.format.layout import CALENDAR, EPOCH, IDENTITY, Transform
+from quacklake.core.format.transforms import apply, bucket, duckdb_expression
+from quacklake.core.format.types import arrow_type, civil, day_number, duckdb_type
 from quacklake.errors import InputError
-from quacklake.format.layout import CALENDAR, EPOCH, IDENTITY, Transform
-from quacklake.format.transforms import apply, bucket, duckdb_expression
-from quacklake.format.types import arrow_type, civil, day_number, duckdb_type
 
 from .oracle import in_utc
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import duckdb
 import pytest
 
+from quacklake.core.format.texts import parse_column
 from quacklake.errors import InputError
-from quacklake.format.texts import parse_column
 
 
 @pytest.mark.parametrize(

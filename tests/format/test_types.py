@@ -8,9 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quacklake.core.format import types
+from quacklake.core.format.types import (
+    SCALARS,
+    StatsKind,
+    arrow_type,
+    can_store,
+    can_widen,
+    from_arrow_type,
+    parse_type,
+)
 from quacklake.errors import InputError
-from quacklake.format import types
-from quacklake.format.types import SCALARS, StatsKind, arrow_type, can_store, can_widen, from_arrow_type, parse_type
 
 # fmt: off
 DOCUMENTED = (

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quacklake.duckdb_versions import arrow_table
+from quacklake.core.duckdb_versions import arrow_table
+from quacklake.core.format.vectors import blobs_of, decode, encode, encode_file
 from quacklake.errors import CorruptFileError, InputError
-from quacklake.format.vectors import blobs_of, decode, encode, encode_file
 
 from .oracle import lake
 

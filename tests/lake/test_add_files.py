@@ -14,8 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import quacklake
-from quacklake import telemetry
 from quacklake.cli import main
+from quacklake.core import telemetry
+from quacklake.core.scan import ScanPlan
 from quacklake.errors import (
     AlreadyExistsError,
     CommitConflict,
@@ -30,7 +31,6 @@ from quacklake.errors import (
     SchemaMismatchError,
     UnsupportedFeatureError,
 )
-from quacklake.scan import ScanPlan
 
 pytestmark = pytest.mark.daily(0.5)
 

@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import quacklake
-from quacklake.duckdb_versions import IS_2
+from quacklake.core.duckdb_versions import IS_2
+from quacklake.core.operations.arrow_dataset import TableDataset
 from quacklake.errors import InputError, QuacklakeError, UnsupportedFeatureError
-from quacklake.operations.arrow_dataset import TableDataset
 from tests.lake.predicates import VALUES, predicate, rows
 from tests.seeds import LONG, chance
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 import quacklake
-from quacklake.duckdb_versions import IS_2
-from quacklake.operations.signed_zeros import has_negative_zero, split_at_negative_zero
+from quacklake.core.duckdb_versions import IS_2
+from quacklake.core.operations.signed_zeros import has_negative_zero, split_at_negative_zero
 from tests.catalog.stock import Stock
 
 # column -> its type and value, in which {0} is the zero, and the SQL that finds the zero again

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import quacklake
-from quacklake import faults, telemetry
+from quacklake.core import faults, telemetry
 from quacklake.errors import ConstraintError, CorruptFileError, QuacklakeError, ReadOnlyError, StorageError
 
 

@@ -10,9 +10,9 @@ import pytest
 
 import quacklake
 from quacklake.config import parse_duration, resolve
+from quacklake.core.format.options import parse_option
+from quacklake.core.operations.times import span
 from quacklake.errors import InputError
-from quacklake.format.options import parse_option
-from quacklake.operations.times import span
 
 TEXTS = {
     "30s": dt.timedelta(seconds=30),

@@ -15,11 +15,11 @@ import pyarrow as pa
 import pytest
 
 import quacklake
-from quacklake import telemetry
 from quacklake.cli import main
-from quacklake.engines.duckdb import connections
+from quacklake.core import telemetry
+from quacklake.core.engines.duckdb import connections
+from quacklake.core.scan import ScanPlan
 from quacklake.errors import ConfigError, CorruptFileError, MissingExtraError, UnsupportedFeatureError
-from quacklake.scan import ScanPlan
 
 pytestmark = pytest.mark.daily(0.5)
 

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 import quacklake
-from quacklake import Lake, Table, telemetry
+from quacklake import Lake, Table
+from quacklake.core import telemetry
 from quacklake.errors import (
     CommitConflict,
     ConstraintError,

@@ -21,10 +21,10 @@ import pytest
 import xlsxwriter
 
 import quacklake
+from quacklake.core.operations import input_excel
+from quacklake.core.operations.input_csv import CsvOptions
+from quacklake.core.operations.input_files import open_files
 from quacklake.errors import InputError, LimitError, MissingExtraError, SchemaMismatchError, StatementTimeoutError
-from quacklake.operations import input_excel
-from quacklake.operations.input_csv import CsvOptions
-from quacklake.operations.input_files import open_files
 from tests.seeds import chance, some
 
 Cell = Any
@@ -567,7 +567,7 @@ def test_a_file_that_is_too_large_unpacked_is_not_opened(monkeypatch: pytest.Mon
 
 
 def test_a_protected_file_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    from quacklake.operations import excel_reader
+    from quacklake.core.operations import excel_reader
 
     class Protected:
         @staticmethod
@@ -700,6 +700,6 @@ def test_random_sheets_are_read_as_they_were_written(seed: int) -> None:
 
 
 def test_reading_runs_in_a_process_that_imports_little() -> None:
-    program = "import sys, quacklake.operations.excel_reader; print(sorted({'duckdb', 'sqlalchemy', 'python_calamine'} & set(sys.modules)))"
+    program = "import sys, quacklake.core.operations.excel_reader; print(sorted({'duckdb', 'sqlalchemy', 'python_calamine'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

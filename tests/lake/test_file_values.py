@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 import quacklake
+from quacklake.core.operations.input_csv import CsvOptions
+from quacklake.core.operations.input_files import open_files
+from quacklake.core.operations.input_values import option_for
 from quacklake.errors import InputError
-from quacklake.operations.input_csv import CsvOptions
-from quacklake.operations.input_files import open_files
-from quacklake.operations.input_values import option_for
 
 pytestmark = pytest.mark.usefixtures("folder")
 

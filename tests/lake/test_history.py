@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import quacklake
-from quacklake import telemetry
-from quacklake.catalog.reading import tables
+from quacklake.core import telemetry
+from quacklake.core.catalog.reading import tables
+from quacklake.core.format.snapshots import Operation, operations_of
 from quacklake.errors import SqlError
-from quacklake.format.snapshots import Operation, operations_of
 from tests.catalog.stock import Stock
 from tests.layout import plain_only
 from tests.seeds import some

@@ -20,8 +20,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import quacklake
+from quacklake.core.operations.input_files import open_files
 from quacklake.errors import InputError, SchemaMismatchError
-from quacklake.operations.input_files import open_files
 
 ROWS = [{"id": 1, "code": "007"}, {"id": 2, "code": "010"}]
 CSV = "id,code\n1,007\n2,010\n"
@@ -320,7 +320,7 @@ def test_a_frame_of_spark_is_sent_elsewhere(lake: quacklake.Lake) -> None:
 def test_files_are_read_again_after_a_lost_race(tmp_path: Path, lake: quacklake.Lake) -> None:
     table = lake.create_table("t", ROWS)
     Path("b.csv").write_text("id,code\n1,new\n")
-    from quacklake.operations import dml
+    from quacklake.core.operations import dml
 
     merge = dml.merge
     lost: list[bool] = []

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import quacklake
-from quacklake.scan import ScanPlan
+from quacklake.core.scan import ScanPlan
 
 _ROWS = [{"id": 1, "name": "a", "v": 1.5}, {"id": 2, "name": None, "v": 2.5}]
 

@@ -12,7 +12,8 @@ import pytest
 import sqlalchemy as sa
 
 import quacklake
-from quacklake import Lake, faults
+from quacklake import Lake
+from quacklake.core import faults
 from tests.seeds import some
 
 NewUrl = Callable[[str], str]

@@ -12,7 +12,7 @@ import pytest
 
 import quacklake
 from quacklake import Lake
-from quacklake.engines.duckdb import connections
+from quacklake.core.engines.duckdb import connections
 from quacklake.errors import CorruptFileError, StorageError
 from services import S3Server
 from tests.layout import move

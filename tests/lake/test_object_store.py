@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import quacklake
-from quacklake.engines.duckdb import connections
+from quacklake.core.engines.duckdb import connections
 from services.s3 import S3Server
 
 _NAMES = ("a b", "a+b", "100%", "a%20b", "#1", "[ab]*", "Zürich ☃", "a&b=c;d@e:f,g~h")

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import quacklake
+from quacklake.core.format.options import OPTIONS, READ_ONLY_KEYS, Scope
 from quacklake.errors import ConfigError, InputError, NotFoundError, ReadOnlyError
-from quacklake.format.options import OPTIONS, READ_ONLY_KEYS, Scope
 
 VALUES: dict[str, tuple[Any, str, Any]] = {
     "auto_compact": (False, "false", False),

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 import quacklake
-from quacklake.operations import dml
-from quacklake.operations.frames import to_source
+from quacklake.core.operations import dml
+from quacklake.core.operations.frames import to_source
+from quacklake.core.transaction import Transaction
 from quacklake.spark.changes.partition_overwrite import overwrite_partitions
-from quacklake.transaction import Transaction
 
 SCHEMA = pa.schema([("id", pa.int64()), ("k", pa.string()), ("d", pa.date32())])
 

@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import quacklake
-from quacklake import faults
+from quacklake.core import faults
+from quacklake.core.format.transforms import bucket
 from quacklake.errors import InputError, QuacklakeError, UnsupportedFeatureError
-from quacklake.format.transforms import bucket
 from tests.lake.test_statements import statements
 from tests.layout import by_hand
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 import quacklake
+from quacklake.core.format.evolution import key_columns
 from quacklake.errors import CatalogError, ConstraintError, InputError
-from quacklake.format.evolution import key_columns
 from tests.catalog.stock import Stock
 
 

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import quacklake
+from quacklake.core.format.layout import SortKey, SortSpec, make_sort, rename_column, sort_columns
 from quacklake.errors import InputError
-from quacklake.format.layout import SortKey, SortSpec, make_sort, rename_column, sort_columns
 from tests.layout import by_hand
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import quacklake
-from quacklake import telemetry
+from quacklake.core import telemetry
 
 
 @pytest.fixture

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 import quacklake
-from quacklake import faults
+from quacklake.core import faults
+from quacklake.core.faults import Fault, FaultInjected
+from quacklake.core.format.objects import StreamMark
 from quacklake.errors import (
     InvalidNameError,
     NotFoundError,
@@ -17,8 +19,6 @@ from quacklake.errors import (
     StreamFencedError,
     StreamMismatchError,
 )
-from quacklake.faults import Fault, FaultInjected
-from quacklake.format.objects import StreamMark
 from quacklake.spark.streams.source import StreamSource
 from tests.catalog.stock import Stock
 

@@ -17,10 +17,10 @@ import pytest
 
 import quacklake
 from quacklake import dbapi
-from quacklake.catalog.turns import early_turn
+from quacklake.core.catalog.turns import early_turn
+from quacklake.core.operations import dml
+from quacklake.core.transaction import Retry
 from quacklake.errors import CatalogUnavailableError, CommitConflict, SqlError
-from quacklake.operations import dml
-from quacklake.transaction import Retry
 
 
 @pytest.fixture

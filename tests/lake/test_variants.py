@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import quacklake
-from quacklake.format.extras import ShreddedField, parse_fields, render_fields, shredded_fields
-from quacklake.format.stats import ColumnStats, TableColumnStats, merge
+from quacklake.core.format.extras import ShreddedField, parse_fields, render_fields, shredded_fields
+from quacklake.core.format.stats import ColumnStats, TableColumnStats, merge
 from tests.catalog.stock import Stock
 
 ROWS = "SELECT i::INTEGER, {'a': i, 'b': 'n' || i, 'c': [i, i + 1], 'd': {'e': i / 4}}::VARIANT FROM range(50) r(i)"

@@ -10,8 +10,8 @@ import pyarrow as pa
 import sqlalchemy as sa
 
 import quacklake
-from quacklake.catalog import parse_url
-from quacklake.catalog.tables import SPEC
+from quacklake.core.catalog import parse_url
+from quacklake.core.catalog.tables import SPEC
 from tests.layout import folder
 
 __all__ = ["Past", "State", "files_named", "files_on_disk", "make_past", "metadata", "numbers", "state", "states"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quacklake.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID
+from quacklake.core.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID
 from tests.layout import LAYOUT, inlined_rows, new_inlined_delete, new_row
 
 from .ruin import Corruption, backwards, break_footer, damaged, scramble, shorten, sql, stored

@@ -15,12 +15,12 @@ import pyarrow as pa
 import pytest
 
 import quacklake
-from quacklake import faults
+from quacklake.core import faults
+from quacklake.core.faults import Fault, FaultInjected
+from quacklake.core.maintenance.backup import create
+from quacklake.core.maintenance.backup.image import image_files
+from quacklake.core.storage import Store
 from quacklake.errors import AlreadyExistsError, InputError, NotFoundError, StorageUnavailableError
-from quacklake.faults import Fault, FaultInjected
-from quacklake.maintenance.backup import create
-from quacklake.maintenance.backup.image import image_files
-from quacklake.storage import Store
 from tests.catalog.stock import Stock
 from tests.conformance.clients import LONG, plain_duckdb
 from tests.conformance.history import State, ours_at

@@ -11,9 +11,9 @@ import pytest
 import sqlalchemy as sa
 
 import quacklake
-from quacklake import faults
+from quacklake.core import faults
+from quacklake.core.storage import Store
 from quacklake.errors import InputError, StorageUnavailableError
-from quacklake.storage import Store
 from services.s3 import S3Server
 from tests.catalog.stock import Stock
 from tests.layout import add_row, folder

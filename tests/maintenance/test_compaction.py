@@ -11,12 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import quacklake
-from quacklake import faults, telemetry
-from quacklake.engines.duckdb import sql
+from quacklake.core import faults, telemetry
+from quacklake.core.engines.duckdb import sql
+from quacklake.core.faults import Fault
+from quacklake.core.format.snapshots import ChangeKind, parse_changes
+from quacklake.core.maintenance.reports import CompactionReport
 from quacklake.errors import InputError, NotFoundError, QuacklakeError, ReadOnlyError
-from quacklake.faults import Fault
-from quacklake.format.snapshots import ChangeKind, parse_changes
-from quacklake.maintenance.reports import CompactionReport
 from tests.catalog.stock import Stock
 from tests.maintenance.history import past, rows
 

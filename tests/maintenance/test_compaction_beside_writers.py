@@ -11,10 +11,10 @@ import duckdb
 import pytest
 
 import quacklake
-from quacklake import faults
-from quacklake.catalog.reading.inlined import InlinedQueries
+from quacklake.core import faults
+from quacklake.core.catalog.reading.inlined import InlinedQueries
+from quacklake.core.maintenance.reports import CompactionReport
 from quacklake.errors import CommitConflict
-from quacklake.maintenance.reports import CompactionReport
 from tests.catalog import stock as client
 from tests.catalog.stock import Stock
 from tests.layout import plain_only

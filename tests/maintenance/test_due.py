@@ -11,7 +11,7 @@ import pytest
 
 import quacklake
 from quacklake import Lake
-from quacklake.maintenance.policy import JobKind, Policy
+from quacklake.core.maintenance.policy import JobKind, Policy
 
 PARTITIONS = 36
 _SCHEMA = pa.schema([("p", pa.int64()), ("x", pa.int64())])

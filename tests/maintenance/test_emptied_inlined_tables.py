@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import quacklake
+from quacklake.core.format.inline import parse_table_name
 from quacklake.errors import CommitConflict
-from quacklake.format.inline import parse_table_name
 from tests.layout import LAYOUT
 
 

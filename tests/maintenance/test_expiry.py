@@ -15,8 +15,8 @@ import pytest
 import sqlalchemy as sa
 
 import quacklake
-from quacklake import faults, telemetry
-from quacklake.catalog import expiring, parse_url
+from quacklake.core import faults, telemetry
+from quacklake.core.catalog import expiring, parse_url
 from quacklake.errors import (
     CommitConflict,
     ConfigError,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import quacklake
-from quacklake.catalog import file_names
+from quacklake.core.catalog import file_names
 
 
 @pytest.mark.daily(1)

@@ -17,9 +17,9 @@ import pytest
 import quacklake
 from quacklake import Lake
 from quacklake.cli import main
+from quacklake.core.maintenance.policy import Policy
+from quacklake.core.maintenance.scheduler import LeasedWork, hold
 from quacklake.errors import LeaseHeldError
-from quacklake.maintenance.policy import Policy
-from quacklake.maintenance.scheduler import LeasedWork, hold
 from tests.prove.soak import soak
 
 POLICY = Policy(

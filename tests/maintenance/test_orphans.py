@@ -10,9 +10,9 @@ import pytest
 import sqlalchemy as sa
 
 import quacklake
-from quacklake import faults, telemetry
+from quacklake.core import faults, telemetry
+from quacklake.core.maintenance.cleanup import KnownPaths
 from quacklake.errors import ConfigError, PathError
-from quacklake.maintenance.cleanup import KnownPaths
 from tests.catalog.stock import Stock
 from tests.layout import folder
 from tests.maintenance.past import files_named, files_on_disk, numbers, state

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quacklake.maintenance.planning import (
+from quacklake.core.maintenance.planning import (
     Group,
     SourceFile,
     batches,

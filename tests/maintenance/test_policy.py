@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from quacklake.catalog import TableHealth
+from quacklake.core.catalog import TableHealth
+from quacklake.core.maintenance.policy import JobKind, LakeHealth, Policy, due
 from quacklake.errors import ConfigError
-from quacklake.maintenance.policy import JobKind, LakeHealth, Policy, due
 
 HOUR = dt.timedelta(hours=1)
 QUIET = Policy(orphans_every=None)

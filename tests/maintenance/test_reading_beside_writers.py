@@ -11,8 +11,8 @@ import pytest
 
 import quacklake
 from quacklake import Lake
-from quacklake.storage import Store
-from quacklake.storage.parquet import glance
+from quacklake.core.storage import Store
+from quacklake.core.storage.parquet import glance
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_others_commit_while_files_are_verified(
         other.table("t").append([{"id": -2}])
         return glance(store, path)
 
-    monkeypatch.setattr("quacklake.maintenance.verify.file_checks.glance", slow)
+    monkeypatch.setattr("quacklake.core.maintenance.verify.file_checks.glance", slow)
     assert lake.verify(deep=deep).ok
     assert looked
     assert other.table("t").count("id = -2") == len(looked)

@@ -15,10 +15,10 @@ import pytest
 
 import quacklake
 from quacklake import Lake
-from quacklake.catalog import Catalog
+from quacklake.core.catalog import Catalog
+from quacklake.core.maintenance.policy import Job, JobKind, Policy
+from quacklake.core.maintenance.scheduler import LeasedWork, MaintenanceReport, Scheduler, claim, examine, hold
 from quacklake.errors import CommitConflict, LeaseHeldError, NotFoundError
-from quacklake.maintenance.policy import Job, JobKind, Policy
-from quacklake.maintenance.scheduler import LeasedWork, MaintenanceReport, Scheduler, claim, examine, hold
 
 POLICY = Policy(small_files=2, flush_rows=3, orphans_every=None, interval=dt.timedelta(milliseconds=20))
 MINUTE = dt.timedelta(minutes=1)

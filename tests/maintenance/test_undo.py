@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import quacklake
+from quacklake.core.operations.restoring import RestoredTable
 from quacklake.errors import (
     AlreadyExistsError,
     InputError,
@@ -19,7 +20,6 @@ from quacklake.errors import (
     ReadOnlyError,
     SnapshotExpiredError,
 )
-from quacklake.operations.restoring import RestoredTable
 from tests.layout import folder
 
 Connect = Callable[..., quacklake.Lake]

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import quacklake
-from quacklake.faults import Fault, FaultInjected, arm, record
+from quacklake.core.faults import Fault, FaultInjected, arm, record
 from tests.conformance.clients import LONG
 
 OPERATIONS: dict[str, Callable[[quacklake.Lake], Any]] = {

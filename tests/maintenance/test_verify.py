@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 
 import quacklake
-from quacklake.catalog import open_catalog
+from quacklake.core.catalog import open_catalog
+from quacklake.core.maintenance.verify import RULES, VerifyReport
 from quacklake.errors import CommitConflict
-from quacklake.maintenance.verify import RULES, VerifyReport
 from tests.catalog.stock import Stock
 from tests.conformance.clients import LONG
 from tests.golden.lakes import LAKES, GoldenLake

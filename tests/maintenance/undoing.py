@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from quacklake.format.names import quote
+from quacklake.core.format.names import quote
 from tests.conformance.clients import LakeSite, plain_duckdb
 from tests.conformance.history import State, TableState, _state, ours_at
 

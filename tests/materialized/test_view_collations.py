@@ -8,8 +8,8 @@ import duckdb
 import pytest
 
 import quacklake
+from quacklake.core.materialized.collations import comparable
 from quacklake.errors import InputError
-from quacklake.materialized.collations import comparable
 from tests.seeds import chance
 
 #: Queries of views, and queries with the one answer that the view shall have.

@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 
 import quacklake
-from quacklake import Lake, Safety, telemetry
-from quacklake.catalog import own_tables
+from quacklake import Lake, Safety
+from quacklake.core import telemetry
+from quacklake.core.catalog import own_tables
+from quacklake.core.faults import Fault, arm
+from quacklake.core.materialized.watching import refreshing
+from quacklake.core.scan import remembered
 from quacklake.errors import NotPermittedError, QuacklakeError, StaleViewError
-from quacklake.faults import Fault, arm
-from quacklake.materialized.watching import refreshing
-from quacklake.scan import remembered
 from tests.catalog.stock import Stock
 from tests.layout import plain_only
 
@@ -134,7 +135,7 @@ def test_the_runner_refreshes_what_is_due(tmp_path: Path) -> None:
 
 @pytest.mark.daily(0.3)
 def test_a_deep_verification_finds_a_wrong_view(tmp_path: Path) -> None:
-    from quacklake.operations import dml
+    from quacklake.core.operations import dml
 
     with filled(quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=tmp_path / "data")) as lake:
         assert lake.verify(deep=True).ok

@@ -5,9 +5,9 @@ from __future__ import annotations
 import duckdb
 import pytest
 
-from quacklake.engines.duckdb.trees import serialize
-from quacklake.materialized.determinism import aggregates
-from quacklake.materialized.query import Analysis, analyze, base_tables, bucket, selects
+from quacklake.core.engines.duckdb.trees import serialize
+from quacklake.core.materialized.determinism import aggregates
+from quacklake.core.materialized.query import Analysis, analyze, base_tables, bucket, selects
 
 COLUMNS = {("main", "t"): ["id", "k", "g", "ts", "x"], ("main", "d"): ["id", "name"], ("main", "e"): ["id", "v"]}
 

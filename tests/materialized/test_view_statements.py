@@ -280,7 +280,7 @@ def test_verify_shows_the_rows_that_differ(lake: Lake, tmp_path: Path) -> None:
     lake.create_materialized_view("daily", DAILY)
     tx = lake.handle.begin()
     tx.upkeep = True
-    from quacklake.operations import dml
+    from quacklake.core.operations import dml
 
     dml.delete(lake.handle.context, tx, tx.find_table("main", "daily"), "shop = 's1' AND n = 8")
     lake.handle.commit(tx)

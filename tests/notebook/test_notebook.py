@@ -14,9 +14,10 @@ import pyarrow as pa
 import pytest
 
 import quacklake
-from quacklake import notebook, progress, telemetry
+from quacklake import notebook
+from quacklake.core import progress, telemetry
+from quacklake.core.maintenance.reports import CompactionReport
 from quacklake.errors import InputError, QuacklakeError
-from quacklake.maintenance.reports import CompactionReport
 from quacklake.notebook import ProgressBar, bar_html, bound, report_html
 from tests.docs.blocks import REPOSITORY, blocks
 

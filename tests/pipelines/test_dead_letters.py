@@ -12,8 +12,8 @@ import pytest
 
 import quacklake
 from quacklake.connectors.nats.connection import NatsConnection
+from quacklake.core.faults import Fault, FaultInjected, arm, record
 from quacklake.errors import ConfigError, InputError, NotFoundError
-from quacklake.faults import Fault, FaultInjected, arm, record
 from quacklake.pipelines import Pipeline
 from quacklake.pipelines.dead_letters import DeadLetters
 from quacklake.pipelines.definition import PipelineDefinition

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 import quacklake
+from quacklake.core.faults import Fault, FaultInjected, arm
 from quacklake.errors import StreamMismatchError
-from quacklake.faults import Fault, FaultInjected, arm
 from quacklake.pipelines import Pipeline
 from quacklake.pipelines.checkpoints import Manifest
 from tests.connectors.sinks import FORMATS

@@ -13,8 +13,8 @@ import pytest
 import quacklake
 from quacklake.connectors.nats.connection import NatsConnection
 from quacklake.connectors.nats.stream import NatsStream, StreamRange
+from quacklake.core.faults import Fault, FaultInjected, arm, record
 from quacklake.errors import ConfigError, NotFoundError, SnapshotExpiredError, StreamMismatchError
-from quacklake.faults import Fault, FaultInjected, arm, record
 from quacklake.pipelines import Pipeline
 from services import NatsServer
 from tests import seeds

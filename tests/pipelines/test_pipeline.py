@@ -20,6 +20,7 @@ import pytest
 
 import quacklake
 from quacklake.connectors import CommitInfo, PreparedCommit, Sink, SourceCheckpoint, connector
+from quacklake.core.faults import Fault, FaultInjected, _hooked, arm, record
 from quacklake.errors import (
     AlreadyExistsError,
     CommitUnknown,
@@ -35,7 +36,6 @@ from quacklake.errors import (
     StreamMismatchError,
     UnsupportedFeatureError,
 )
-from quacklake.faults import Fault, FaultInjected, _hooked, arm, record
 from quacklake.pipelines import Pipeline, PipelineDefinition
 from quacklake.pipelines.checkpoints import Checkpoints, Manifest
 from quacklake.pipelines.definitions import Definitions

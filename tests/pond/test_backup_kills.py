@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from quacklake.config import resolve
-from quacklake.faults import Fault, arm
+from quacklake.core.faults import Fault, arm
 from quacklake.pond import Pond
 from quacklake.pond.backup import BackupPlace, backup, pull, restore
 from quacklake.pond.places import find

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from quacklake.core.operations import input_files
 from quacklake.errors import ConstraintError, InputError, QuacklakeError, SchemaMismatchError
-from quacklake.operations import input_files
 from quacklake.pond import ImportOptions, bulk
 from quacklake.pond.copying import copy_in, targets
 from quacklake.pond.inputs import parse_host

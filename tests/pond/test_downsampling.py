@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quacklake.duckdb_versions import arrow_table
+from quacklake.core.duckdb_versions import arrow_table
 from quacklake.pond.downsampling import Line, Range, buckets_query, choose, of_rows
 
 Readings = list[tuple[int, float | None]]

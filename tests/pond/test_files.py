@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from quacklake import telemetry
+from quacklake.core import telemetry
+from quacklake.core.storage import Store
 from quacklake.errors import AlreadyExistsError, CorruptFileError, InputError, ResultTooLargeError
 from quacklake.pond import Pond
 from quacklake.pond.large_files import FOLDER, THRESHOLD, LargeFiles
 from quacklake.pond.verifying import verify
-from quacklake.storage import Store
 from tests.pond.conftest import Home
 
 pytestmark = pytest.mark.daily(0.25)

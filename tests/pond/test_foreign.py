@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import quacklake
-from quacklake.format.names import quote
+from quacklake.core.format.names import quote
 from quacklake.pond import Pond
 from quacklake.pond.queries import rows
 from quacklake.pond.series import append_series, write_table

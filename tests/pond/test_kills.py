@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from quacklake.faults import Fault, arm
+from quacklake.core.faults import Fault, arm
 from quacklake.pond import Pond
 from quacklake.pond.series import append_series
 from quacklake.pond.verifying import verify

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pytest
 
 from quacklake.config import resolve
+from quacklake.core.maintenance.policy import Policy
 from quacklake.errors import StorageError
-from quacklake.maintenance.policy import Policy
 from quacklake.pond import Pond
 from quacklake.pond.backup import BackupPlace, backup
 from quacklake.pond.maintaining import maintain

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from quacklake import faults
+from quacklake.core import faults
+from quacklake.core.faults import Fault, FaultInjected
 from quacklake.errors import AlreadyExistsError, CommitConflict, NotFoundError, UnsupportedFeatureError
-from quacklake.faults import Fault, FaultInjected
 from quacklake.pond import Pond
 from quacklake.pond.deltas import deltas
 from quacklake.pond.series import append_series

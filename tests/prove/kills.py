@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import quacklake
-from quacklake import Lake, faults
+from quacklake import Lake
+from quacklake.core import faults
 from quacklake.errors import CommitConflict, QuacklakeError
 from tests.catalog.stock import Stock
 from tests.crash.forks import Child, Ended, Forks

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 import quacklake
 from quacklake import Lake
-from quacklake.format.objects import NAME_ROW_ID, NAME_SNAPSHOT_ID
+from quacklake.core.format.objects import NAME_ROW_ID, NAME_SNAPSHOT_ID
 from tests.catalog.stock import attached, connect
 from tests.prove.places import Places
 from tests.removal_oracle import watching

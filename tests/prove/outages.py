@@ -33,8 +33,9 @@ from typing import Any
 import pymysql
 
 import quacklake
-from quacklake import Lake, faults
-from quacklake.catalog import parse_url
+from quacklake import Lake
+from quacklake.core import faults
+from quacklake.core.catalog import parse_url
 from quacklake.errors import (
     CancelledError,
     CatalogError,

@@ -32,8 +32,9 @@ from functools import cache
 from typing import Any
 from unittest import mock
 
-from quacklake import Lake, faults
-from quacklake.catalog import Catalog, Reader, Writer
+from quacklake import Lake
+from quacklake.core import faults
+from quacklake.core.catalog import Catalog, Reader, Writer
 from quacklake.errors import CommitConflict, NotFoundError, QuacklakeError
 from tests.catalog.stock import Rows, Stock
 from tests.crash.operations import OPERATIONS, Operation, discard, note

@@ -26,8 +26,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import quacklake
-from quacklake import faults
 from quacklake.connectors.nats.connection import NatsConnection
+from quacklake.core import faults
 from quacklake.pipelines import Pipeline
 from services import NatsServer, PostgresServer, Server
 from services.process import kill_family
@@ -51,8 +51,8 @@ _NEEDED = (
     "quacklake.connectors.delta",
     "quacklake.connectors.iceberg",
     "quacklake.connectors.nats",
-    "quacklake.sql.session",
-    "quacklake.tenancy",
+    "quacklake.core.sql.session",
+    "quacklake.core.tenancy",
 )
 _KEYS = 40
 _NAME = "p"

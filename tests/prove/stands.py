@@ -16,12 +16,12 @@ import sqlalchemy as sa
 
 import quacklake
 from quacklake import Lake
-from quacklake.catalog import parse_url
-from quacklake.catalog.writing.files import TotalsCache
-from quacklake.operations.context import LakeContext
-from quacklake.operations.handles import LakeHandle
-from quacklake.scan.remembered import Plans
-from quacklake.transaction import TableCache
+from quacklake.core.catalog import parse_url
+from quacklake.core.catalog.writing.files import TotalsCache
+from quacklake.core.operations.context import LakeContext
+from quacklake.core.operations.handles import LakeHandle
+from quacklake.core.scan.remembered import Plans
+from quacklake.core.transaction import TableCache
 from services import DatabaseServer, MySQLServer, PostgresServer
 from tests.catalog.stock import Rows
 from tests.crash.homes import Home, look

@@ -20,9 +20,10 @@ from unittest import mock
 import pyarrow as pa
 
 import quacklake
-from quacklake import Lake, faults
+from quacklake import Lake
+from quacklake.core import faults
+from quacklake.core.storage import listing
 from quacklake.errors import CommitUnknown, QuacklakeError
-from quacklake.storage import listing
 from services import S3Server
 from tests.crash.homes import check_rows, look
 from tests.crash.operations import OPERATIONS, note, prepare

@@ -9,7 +9,7 @@ import pytest
 
 import quacklake
 from quacklake import Lake
-from quacklake.catalog.writing.files import FileUpdates
+from quacklake.core.catalog.writing.files import FileUpdates
 from tests.crash.operations import OPERATIONS
 from tests.prove import pairs, steps
 from tests.prove.kills import Journal, _check_history, journal, perform, resolve, signature

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from quacklake.catalog.databases.sqlite_connection import is_supported
+from quacklake.core.catalog.databases.sqlite_connection import is_supported
 from services import S3Server
 from tests.catalog.stock import Stock
 from tests.crash.forks import Forks

@@ -14,8 +14,8 @@ import duckdb
 import pyarrow as pa
 
 import quacklake
-from quacklake.duckdb_versions import IS_2, run
-from quacklake.format.names import quote
+from quacklake.core.duckdb_versions import IS_2, run
+from quacklake.core.format.names import quote
 
 __all__ = ["Answer", "Twins"]
 

@@ -22,10 +22,10 @@ import pyarrow as pa
 
 import quacklake
 from quacklake import Lake
+from quacklake.core.faults import Fault, FaultInjected, arm
+from quacklake.core.materialized import registry
+from quacklake.core.operations.reference import TableRef
 from quacklake.errors import NotFoundError, QuacklakeError, StaleViewError
-from quacklake.faults import Fault, FaultInjected, arm
-from quacklake.materialized import registry
-from quacklake.operations.reference import TableRef
 from tests.crash.forks import Child, Forks
 from tests.prove.places import Places
 from tests.prove.view_queries import Queries

@@ -14,7 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 
 import quacklake
-from quacklake.catalog import Catalog
+from quacklake.core.catalog import Catalog
 from tests.crash.operations import MAINTENANCE
 from tests.prove import steps
 

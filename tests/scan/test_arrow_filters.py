@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 import pytest
 
 import quacklake
+from quacklake.core.format.bounds import ANYTHING
+from quacklake.core.format.schema import from_arrow
+from quacklake.core.scan import to_predicate
 from quacklake.errors import PredicateError
-from quacklake.format.bounds import ANYTHING
-from quacklake.format.schema import from_arrow
-from quacklake.scan import to_predicate
 
 _DAY = dt.datetime(2020, 1, 1)
 _VALUES: dict[str, tuple[pa.DataType, Any, Any]] = {

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import quacklake
+from quacklake.core.format.bounds import ANYTHING, Compare, Every, IsNull, Some
+from quacklake.core.format.schema import from_arrow
+from quacklake.core.scan import to_predicate
+from quacklake.core.scan.planner import unknown_columns
 from quacklake.errors import PredicateError, QuacklakeError
-from quacklake.format.bounds import ANYTHING, Compare, Every, IsNull, Some
-from quacklake.format.schema import from_arrow
-from quacklake.scan import to_predicate
-from quacklake.scan.planner import unknown_columns
 
 SCHEMA = from_arrow(
     pa.schema(

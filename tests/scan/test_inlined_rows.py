@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 
 import quacklake
-from quacklake import telemetry
-from quacklake.scan import inlined_rows
-from quacklake.scan.inlined_rows import KnownRows
+from quacklake.core import telemetry
+from quacklake.core.scan import inlined_rows
+from quacklake.core.scan.inlined_rows import KnownRows
 from tests.catalog.stock import Stock
 from tests.seeds import chance
 

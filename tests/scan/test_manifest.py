@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 
 import quacklake
-from quacklake.scan import ScanPlan
+from quacklake.core.scan import ScanPlan
 
 
 def test_the_manifest_tells_partition_values_and_statistics(tmp_path: Path) -> None:

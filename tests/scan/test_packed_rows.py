@@ -7,11 +7,11 @@ import json
 import pyarrow as pa
 import pytest
 
-from quacklake.catalog import InlinedRows
+from quacklake.core.catalog import InlinedRows
+from quacklake.core.format.inline import LIFE, PACKED, has_width, pack
+from quacklake.core.format.schema import from_arrow
+from quacklake.core.scan.inlined_rows import decode_inlined
 from quacklake.errors import CatalogError
-from quacklake.format.inline import LIFE, PACKED, has_width, pack
-from quacklake.format.schema import from_arrow
-from quacklake.scan.inlined_rows import decode_inlined
 from tests import seeds
 
 SCHEMA = from_arrow(pa.schema([("a", pa.string()), ("b", pa.string())]))

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import quacklake
+from quacklake.core.format.schema import TableSchema, from_arrow
+from quacklake.core.scan import ScanPlan
+from quacklake.core.scan.plan import FILES, POSITIONS, column_key
 from quacklake.errors import CorruptFileError
-from quacklake.format.schema import TableSchema, from_arrow
-from quacklake.scan import ScanPlan
-from quacklake.scan.plan import FILES, POSITIONS, column_key
 
 TYPES = [
     pa.int8(),

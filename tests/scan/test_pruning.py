@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 import quacklake
 from quacklake import Lake
-from quacklake.catalog.reading import known_bounds
+from quacklake.core.catalog.reading import known_bounds
+from quacklake.core.scan.planner import to_predicate
 from quacklake.errors import QuacklakeError
-from quacklake.scan.planner import to_predicate
 from services import DatabaseServer
 from tests.conformance.conftest import kinds
 from tests.scan.pruning import FILES, POOLS, filters, judge, tables

@@ -18,17 +18,17 @@ import pyarrow as pa
 import pytest
 
 import quacklake
-from quacklake import telemetry
-from quacklake.catalog.reading import known_bounds
+from quacklake.core import telemetry
+from quacklake.core.catalog.reading import known_bounds
+from quacklake.core.format.bounds import ANYTHING, Compare, Predicate
+from quacklake.core.format.objects import TableInfo
+from quacklake.core.format.schema import Column, TableSchema
+from quacklake.core.format.snapshots import Snapshot
+from quacklake.core.scan import ScanPlan, plan_scan, remembered
+from quacklake.core.scan.plan import FILES
+from quacklake.core.scan.remembered import Plans, plans_of
+from quacklake.core.transaction import reading
 from quacklake.errors import InputError
-from quacklake.format.bounds import ANYTHING, Compare, Predicate
-from quacklake.format.objects import TableInfo
-from quacklake.format.schema import Column, TableSchema
-from quacklake.format.snapshots import Snapshot
-from quacklake.scan import ScanPlan, plan_scan, remembered
-from quacklake.scan.plan import FILES
-from quacklake.scan.remembered import Plans, plans_of
-from quacklake.transaction import reading
 
 ROWS = pa.table({"id": range(100)})
 
@@ -518,7 +518,7 @@ import gc, sys
 import pyarrow as pa
 import quacklake
 from pathlib import Path
-from quacklake.scan import remembered
+from quacklake.core.scan import remembered
 
 remembered.SECONDS = 1e9
 kind, folder = sys.argv[1:]

@@ -10,9 +10,9 @@ import pytest
 import sqlalchemy as sa
 
 import quacklake
+from quacklake.core.format.texts import parse_column
+from quacklake.core.scan.nested_texts import parse_nested
 from quacklake.errors import CatalogError, ConstraintError
-from quacklake.format.texts import parse_column
-from quacklake.scan.nested_texts import parse_nested
 from tests.catalog.stock import Stock
 from tests.layout import LAYOUT
 

@@ -13,7 +13,7 @@ import httpx
 import sqlalchemy as sa
 
 import quacklake
-from quacklake.access import TenantUser
+from quacklake.core.access import TenantUser
 from quacklake.errors import UnauthenticatedError
 from quacklake.lake import Lake
 from quacklake.service.app import create_app

@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from quacklake import Lake
-from quacklake.format.names import quote
+from quacklake.core.format.names import quote
 from quacklake.service.access_gate import AccessGate
 from quacklake.service.app import create_app
 from quacklake.service.serving import BackgroundService

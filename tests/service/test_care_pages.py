@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import quacklake
+from quacklake.core.maintenance.backup.checking import check_backup
+from quacklake.core.operations.stores import open_backups
 from quacklake.lake import Lake
-from quacklake.maintenance.backup.checking import check_backup
-from quacklake.operations.stores import open_backups
 from quacklake.service.access_gate import AccessGate
 from quacklake.service.app import create_app
 from quacklake.service.serving import BackgroundService

@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 import quacklake
-from quacklake import faults
+from quacklake.core import faults
 from quacklake.errors import UnauthenticatedError
 from quacklake.service.app import create_app
 from quacklake.service.identity import Identity, TokenGate

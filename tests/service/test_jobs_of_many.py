@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 
 import quacklake
-from quacklake import faults
-from quacklake.catalog import own_tables
-from quacklake.faults import Fault
-from quacklake.format.objects import job_stream
+from quacklake.core import faults
+from quacklake.core.catalog import own_tables
+from quacklake.core.faults import Fault
+from quacklake.core.format.objects import job_stream
 from quacklake.lake import Lake
 from quacklake.service import jobs as module
 from quacklake.service.identity import TokenGate

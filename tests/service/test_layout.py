@@ -11,7 +11,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from quacklake.duckdb_versions import first_row
+from quacklake.core.duckdb_versions import first_row
 from tests.seeds import SEED
 from tests.service.serving import Served, is_problem, sample_lake, served
 

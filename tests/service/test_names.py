@@ -9,7 +9,7 @@ from urllib.parse import quote, unquote
 
 import pytest
 
-from quacklake.format.names import quote as quoted
+from quacklake.core.format.names import quote as quoted
 from quacklake.service.paths import divide, part_of
 from tests.seeds import SEED
 from tests.service.serving import Served, is_problem, sample_lake, served

@@ -14,14 +14,14 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from quacklake.duckdb_versions import arrow_table, connect
+from quacklake.core.duckdb_versions import arrow_table, connect
+from quacklake.core.sql.safety import Safety
+from quacklake.core.sql.sessions import session
 from quacklake.service import encoding
 from quacklake.service.app import create_app
 from quacklake.service.encoding import ARROW, Buffers, Rows, encoded
 from quacklake.service.identity import Role, TokenGate
 from quacklake.service.serving import BackgroundService
-from quacklake.sql.safety import Safety
-from quacklake.sql.sessions import session
 from tests.seeds import SEED
 from tests.service.serving import Served, sample_lake
 

@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from quacklake.duckdb_versions import arrow_table, connect
-from quacklake.format.schema import Column, TableSchema
+from quacklake.core.duckdb_versions import arrow_table, connect
+from quacklake.core.format.schema import Column, TableSchema
 from quacklake.service import encoding
 from quacklake.service.bodies import joined, plain_rows, rows_of
 from quacklake.service.encoding import JSON, NDJSON, Rows, encoded

@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from quacklake import faults
+from quacklake.core import faults
+from quacklake.core.faults import Fault
 from quacklake.errors import AlreadyExistsError
-from quacklake.faults import Fault
 from quacklake.service.appends import Append
 from quacklake.service.encoding import ARROW, CSV, JSON, NDJSON, PARQUET
 from quacklake.service.idempotency import key_of

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import quacklake
-from quacklake import faults
-from quacklake.operations.options import StreamPositions
+from quacklake.core import faults
+from quacklake.core.operations.options import StreamPositions
 from tests.seeds import chance
 from tests.spark.streaming import POINTS, Stage
 

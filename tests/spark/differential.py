@@ -18,8 +18,8 @@ import duckdb
 import pyarrow as pa
 
 import quacklake
+from quacklake.core.format.schema import TableSchema
 from quacklake.errors import QuacklakeError
-from quacklake.format.schema import TableSchema
 from quacklake.spark.expressions.functions import _MAKERS
 from quacklake.spark.runtime.session import has_time, settings, to_arrow
 from quacklake.spark.runtime.types import RAISED, shown_type

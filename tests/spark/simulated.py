@@ -20,15 +20,15 @@ from typing import Any
 import pyarrow as pa
 
 import quacklake
-from quacklake import faults
+from quacklake.core import faults
+from quacklake.core.operations import dml
+from quacklake.core.operations.frames import to_source
+from quacklake.core.operations.keyed_changes import upsert
+from quacklake.core.operations.reference import TableRef
+from quacklake.core.transaction import Transaction
 from quacklake.errors import StreamFencedError, StreamMismatchError
-from quacklake.operations import dml
-from quacklake.operations.frames import to_source
-from quacklake.operations.keyed_changes import upsert
-from quacklake.operations.reference import TableRef
 from quacklake.spark.streams.checkpoint import SparkCheckpoint, read_from_folder
 from quacklake.spark.streams.sink import SparkSink, StreamHandle
-from quacklake.transaction import Transaction
 from tests.seeds import chance
 from tests.spark.deaths import Died, death
 

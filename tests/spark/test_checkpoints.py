@@ -13,11 +13,11 @@ import pyarrow as pa
 import pytest
 
 import quacklake
-from quacklake import faults
-from quacklake.catalog import own_tables
+from quacklake.core import faults
+from quacklake.core.catalog import own_tables
+from quacklake.core.faults import Fault, FaultInjected
+from quacklake.core.format.objects import BatchContent, StreamMark, marked
 from quacklake.errors import StorageError, StreamBatchDoneError, StreamMismatchError
-from quacklake.faults import Fault, FaultInjected
-from quacklake.format.objects import BatchContent, StreamMark, marked
 from quacklake.pipelines import Pipeline
 from quacklake.spark.streams.checkpoint import SparkCheckpoint, digest_batch, read_from_folder, read_from_spark
 from tests.seeds import LONG, SEED, chance

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 import quacklake
+from quacklake.core.operations.options import StreamPositions
+from quacklake.core.operations.reference import TableRef
 from quacklake.errors import StreamError
-from quacklake.operations.options import StreamPositions
-from quacklake.operations.reference import TableRef
 from quacklake.spark.streams.sink import ConnectHandle
 
 

@@ -10,8 +10,8 @@ import pytest
 
 import quacklake
 from quacklake import Lake
+from quacklake.core.faults import Fault, FaultInjected, arm
 from quacklake.errors import UnsupportedFeatureError
-from quacklake.faults import Fault, FaultInjected, arm
 from tests.prove.views import view_history
 from tests.seeds import LONG, SEED
 

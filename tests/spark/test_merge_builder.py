@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from quacklake import Table, expr
-from quacklake.operations.statements import MergeBuilder, MergeResult
+from quacklake.core.operations.statements import MergeBuilder, MergeResult
 from tests.conformance.conftest import MakeSite
 
 if TYPE_CHECKING:

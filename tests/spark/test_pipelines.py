@@ -17,8 +17,8 @@ import pytest
 
 import quacklake
 from quacklake.connectors.nats.connection import NatsConnection
+from quacklake.core.faults import Fault, FaultInjected, arm
 from quacklake.errors import ConfigError, SqlError, StreamMismatchError
-from quacklake.faults import Fault, FaultInjected, arm
 from quacklake.pipelines import Pipeline
 from quacklake.pipelines.windows import spark_query
 from services import NatsServer

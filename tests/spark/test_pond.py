@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import quacklake
-from quacklake.materialized import registry as views
+from quacklake.core.materialized import registry as views
 from quacklake.pond import Pond, reduces
 from quacklake.pond.queries import rows
 from quacklake.pond.series import append_series

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 import quacklake
-from quacklake import faults, telemetry
+from quacklake.core import faults, telemetry
+from quacklake.core.faults import Fault, FaultInjected
 from quacklake.errors import QuacklakeError, SchemaMismatchError
-from quacklake.faults import Fault, FaultInjected
 from tests.prove.stores import bad_local
 from tests.seeds import LONG, SEED, chance
 from tests.spark.deaths import Deaths, sink_of

@@ -90,7 +90,7 @@ def test_any_history_streams_as_its_change_feed_tells_it(
     number: int, lake: quacklake.Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dice = chance("stream source", number)
-    monkeypatch.setattr("quacklake.scan.feed.SLICE_BYTES", 1000)
+    monkeypatch.setattr("quacklake.core.scan.feed.SLICE_BYTES", 1000)
     sources = [source_of(lake), source_of(lake, changes=True), source_of(lake, changes=True, max_files=1)]
     positions = [source.start(EARLIEST) for source in sources]
     seen: list[Counter[tuple[Any, ...]]] = [Counter() for _ in sources]

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 import quacklake
-from quacklake import faults, telemetry
+from quacklake.core import faults, telemetry
+from quacklake.core.faults import Fault, FaultInjected
 from quacklake.errors import (
     ConstraintError,
     InputError,
@@ -19,7 +20,6 @@ from quacklake.errors import (
     StreamFencedError,
     StreamMismatchError,
 )
-from quacklake.faults import Fault, FaultInjected
 from tests.conformance.clients import LakeSite
 from tests.conformance.conftest import MakeSite
 

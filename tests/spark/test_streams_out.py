@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 import quacklake
-from quacklake import faults
+from quacklake.core import faults
+from quacklake.core.faults import Fault, FaultInjected
 from quacklake.errors import InputError, StreamFencedError, StreamMismatchError, UnsupportedFeatureError
-from quacklake.faults import Fault, FaultInjected
 from tests.conformance.clients import LakeSite
 from tests.conformance.conftest import MakeSite
 from tests.spark.test_writing import ALL, ONE

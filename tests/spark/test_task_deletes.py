@@ -17,10 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import quacklake
-from quacklake.engines.duckdb import FileWriter
+from quacklake.core.engines.duckdb import FileWriter
+from quacklake.core.scan import to_predicate
+from quacklake.core.scan.feed import SLICE_BYTES
 from quacklake.errors import InputError, StorageError
-from quacklake.scan import to_predicate
-from quacklake.scan.feed import SLICE_BYTES
 from quacklake.spark.changes import staged_changes
 from quacklake.spark.changes.task_deletes import DeleteTask, shared_out
 from quacklake.spark.runtime.failures import each_part

@@ -12,9 +12,9 @@ import pytest
 
 import quacklake
 from quacklake.config import resolve
+from quacklake.core.maintenance.policy import JobKind, Policy
+from quacklake.core.operations.stores import open_store
 from quacklake.errors import NotFoundError
-from quacklake.maintenance.policy import JobKind, Policy
-from quacklake.operations.stores import open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import quacklake
-from quacklake.maintenance.policy import JobKind, Policy
+from quacklake.core.maintenance.policy import JobKind, Policy
 from tests.conformance.clients import LakeSite
 from tests.conformance.conftest import MakeSite
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import quacklake
-from quacklake import duckdb_versions
+from quacklake.core import duckdb_versions
 from tests.layout import NAMED
 
 #: Expressions of type INTEGER that fail, by the way in which they fail. ``i`` is a column of the statement's table.

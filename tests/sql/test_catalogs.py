@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 import quacklake
 from quacklake import Safety
-from quacklake.catalog import parse_url
+from quacklake.core.catalog import parse_url
 from quacklake.errors import (
     ConfigError,
     NotFoundError,

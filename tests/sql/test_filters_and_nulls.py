@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import quacklake
-from quacklake.format.bounds import Bounds as _Bounds
-from quacklake.format.bounds import Compare, IsNull, Some, coarse, every, may_match, some
+from quacklake.core.format.bounds import Bounds as _Bounds
+from quacklake.core.format.bounds import Compare, IsNull, Some, coarse, every, may_match, some
 
 _WHERE = "s = 'a' OR s IS DISTINCT FROM '9'"
 

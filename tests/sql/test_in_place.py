@@ -10,7 +10,7 @@ import duckdb
 import pytest
 
 import quacklake
-from quacklake.sql.binder import Binder
+from quacklake.core.sql.binder import Binder
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from quacklake.duckdb_versions import IS_2
+from quacklake.core.duckdb_versions import IS_2
 from quacklake.errors import InputError, SqlError
 from tests.prove.twins import Twins
 

@@ -11,8 +11,8 @@ import duckdb
 import pytest
 
 import quacklake
-from quacklake.sql.failures import Shown
-from quacklake.sql.words import without_literals
+from quacklake.core.sql.failures import Shown
+from quacklake.core.sql.words import without_literals
 from tests.seeds import SEED
 
 CANARY, NUMBER = "Gänsehaut", "987654321"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import quacklake
-from quacklake.duckdb_versions import IS_2
-from quacklake.sql.failures import in_own_words
-from quacklake.sql.words import width_of
+from quacklake.core.duckdb_versions import IS_2
+from quacklake.core.sql.failures import in_own_words
+from quacklake.core.sql.words import width_of
 from tests.sql.conftest import Run
 
 WRONG = (

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import quacklake
+from quacklake.core.sql.safety import Safety
 from quacklake.errors import NotPermittedError, QuacklakeError, StatementTooLargeError
-from quacklake.sql.safety import Safety
 
 COLUMNS = {
     "i": "BIGINT",

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quacklake.core.sql.parameters import from_json, to_json
 from quacklake.errors import InputError
-from quacklake.sql.parameters import from_json, to_json
 
 _SINGLE = st.one_of(
     *(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(), st.binary(), st.uuids()),

@@ -9,8 +9,8 @@ import duckdb
 import pytest
 
 import quacklake
+from quacklake.core.sql.safety import Safety
 from quacklake.errors import ClosedError
-from quacklake.sql.safety import Safety
 
 
 @pytest.fixture

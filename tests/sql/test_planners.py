@@ -13,12 +13,12 @@ import duckdb
 import pytest
 
 import quacklake
-from quacklake.duckdb_versions import connect
-from quacklake.engines.duckdb.idle import IdleDatabases
+from quacklake.core.duckdb_versions import connect
+from quacklake.core.engines.duckdb.idle import IdleDatabases
+from quacklake.core.sql import binder, planners
+from quacklake.core.sql.planners import Planners
+from quacklake.core.sql.safety import Safety
 from quacklake.errors import SqlError
-from quacklake.sql import binder, planners
-from quacklake.sql.planners import Planners
-from quacklake.sql.safety import Safety
 from tests.engines.duckdb.test_idle import contents
 
 PLAIN = (

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import quacklake
-from quacklake.scan import ScanPlan, plan_scan, remembered
-from quacklake.sql import scans
-from quacklake.transaction import reading
+from quacklake.core.scan import ScanPlan, plan_scan, remembered
+from quacklake.core.sql import scans
+from quacklake.core.transaction import reading
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from quacklake.format.bounds import ANYTHING
-from quacklake.format.schema import TableSchema
-from quacklake.format.texts import parse_column
-from quacklake.sql.scans import filters_of
+from quacklake.core.format.bounds import ANYTHING
+from quacklake.core.format.schema import TableSchema
+from quacklake.core.format.texts import parse_column
+from quacklake.core.sql.scans import filters_of
 
 Run = Callable[..., list[tuple[Any, ...]]]
 

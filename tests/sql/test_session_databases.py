@@ -15,11 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import quacklake
-from quacklake.duckdb_versions import connect
-from quacklake.engines.duckdb.idle import IdleDatabases
+from quacklake.core.duckdb_versions import connect
+from quacklake.core.engines.duckdb.idle import IdleDatabases
+from quacklake.core.sql import scans, session_databases
+from quacklake.core.sql.session_databases import SessionDatabase
 from quacklake.errors import ConstraintError, CorruptFileError, QuacklakeError, SqlError
-from quacklake.sql import scans, session_databases
-from quacklake.sql.session_databases import SessionDatabase
 from services.s3 import S3Server
 from tests.engines.duckdb.test_idle import contents
 from tests.sql.test_planners import PLAIN, is_closed

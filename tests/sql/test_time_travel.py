@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import quacklake
+from quacklake.core.sql.timetravel import with_at
 from quacklake.errors import NotFoundError
-from quacklake.sql.timetravel import with_at
 
 Run = Callable[..., list[tuple[Any, ...]]]
 

@@ -9,7 +9,7 @@ import duckdb
 import pytest
 
 import quacklake
-from quacklake.sql.titles import items_of
+from quacklake.core.sql.titles import items_of
 from tests import seeds
 from tests.prove.twins import Twins
 

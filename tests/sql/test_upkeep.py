@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import quacklake
+from quacklake.core.maintenance.lake_maintenance import LakeMaintenance
 from quacklake.errors import SqlError
-from quacklake.maintenance.lake_maintenance import LakeMaintenance
 from tests.layout import folder
 
 Run = Callable[..., list[tuple[Any, ...]]]

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quacklake.cli.shell import is_whole
+from quacklake.core.sql.words import split, words_of
 from quacklake.errors import SqlError
 from quacklake.spark.runtime.words import SparkCursor
 from quacklake.spark.sql.parsing import only_statement
-from quacklake.sql.words import split, words_of
 
 _gaps = st.lists(
     st.sampled_from(

@@ -13,12 +13,12 @@ __all__ = ["run"]
 TIMEOUT = 900
 #: Modules that a session needs: loaded once, they are there in every process.
 _NEEDED = (
-    *(f"quacklake.sql.{name}" for name in ("session", "lake_functions", "listing", "metadata")),
+    *(f"quacklake.core.sql.{name}" for name in ("session", "lake_functions", "listing", "metadata")),
     *(
-        f"quacklake.sql.statements.{name}"
+        f"quacklake.core.sql.statements.{name}"
         for name in ("alter", "databases", "inserting", "objects", "queries", "tables")
     ),
-    "quacklake.tenancy.opening",
+    "quacklake.core.tenancy.opening",
     "pyarrow.dataset",
     "sqlglot",
 )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from quacklake.storage import S3Options, Store
+from quacklake.core.storage import S3Options, Store
 from services import S3Server
 
 

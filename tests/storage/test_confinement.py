@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quacklake.core.storage import Store
 from quacklake.errors import ConfigError, PathError
-from quacklake.storage import Store
 
 ROOT = "/lake/data/"
 STORES = [Store.open(ROOT), Store.open("s3://bucket/lake/data")]

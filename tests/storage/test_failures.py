@@ -15,11 +15,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from quacklake import telemetry
+from quacklake.core import telemetry
+from quacklake.core.storage import S3Options, Store
+from quacklake.core.storage.failures import explain
+from quacklake.core.storage.store import Attempts
 from quacklake.errors import CorruptFileError, QuacklakeError, StorageError, StorageUnavailableError
-from quacklake.storage import S3Options, Store
-from quacklake.storage.failures import explain
-from quacklake.storage.store import Attempts
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_the_number_of_tries_has_a_limit_and_waits_in_between() -> None:
 
 def test_the_waits_grow_and_are_random(monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
-    monkeypatch.setattr("quacklake.storage.store.time.sleep", waits.append)
+    monkeypatch.setattr("quacklake.core.storage.store.time.sleep", waits.append)
 
     def action() -> None:
         raise TimeoutError
@@ -161,7 +161,7 @@ def test_a_file_in_the_place_of_a_folder_is_an_error(tmp_path: Path) -> None:
 def test_a_killed_process_leaves_a_whole_file_or_the_old_one(tmp_path: Path, point: str) -> None:
     store = Store.open(str(tmp_path))
     store.write("d/f", b"old")
-    script = "import sys; from quacklake.storage import Store; Store.open(sys.argv[1]).write('d/f', b'new')"
+    script = "import sys; from quacklake.core.storage import Store; Store.open(sys.argv[1]).write('d/f', b'new')"
     environment = os.environ | {"QUACKLAKE_FAULT": f"1:kill:storage.{point}"}
     assert subprocess.run([sys.executable, "-c", script, str(tmp_path)], env=environment, check=False).returncode == -9
     assert store.read("d/f") == (b"new" if point in ("publish.after", "write.after") else b"old")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from quacklake.core.storage import Store
+from quacklake.core.storage.listing import _expression
 from quacklake.errors import PathError
-from quacklake.storage import Store
-from quacklake.storage.listing import _expression
 
 FILES = ["a.parquet", "b.parquet", "c.txt", "x/a.parquet", "x/y/a.parquet", "x/y/[z].parquet", "x=1/f.parquet"]
 

@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from quacklake.core.format.schema import Column, ColumnRow, TableSchema, unflatten
+from quacklake.core.format.stats import ColumnStats
+from quacklake.core.storage import Store, column_stats, read_footer
 from quacklake.errors import CorruptFileError, UnsupportedFeatureError
-from quacklake.format.schema import Column, ColumnRow, TableSchema, unflatten
-from quacklake.format.stats import ColumnStats
-from quacklake.storage import Store, column_stats, read_footer
 from tests.duckdbs import import_extension
 
 COLUMNS = {

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from quacklake.core.storage import S3Options, Store
+from quacklake.core.storage.failures import outage_of
 from quacklake.errors import CorruptFileError, StorageError
-from quacklake.storage import S3Options, Store
-from quacklake.storage.failures import outage_of
 
 
 def test_files_of_a_missing_bucket_are_not_damaged(s3_options: S3Options) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from quacklake.core.storage import S3Options, Store
 from quacklake.errors import ConfigError
-from quacklake.storage import S3Options, Store
 
 KEYS = S3Options(access_key="ann", secret_key="hunter2", region="us-east-1")
 

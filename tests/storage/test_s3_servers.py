@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import pytest
 
+from quacklake.core.storage import S3Options, Store
 from quacklake.errors import StorageError
-from quacklake.storage import S3Options, Store
 from services import S3Server
 
 _PART = 6 << 20

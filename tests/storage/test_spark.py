@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from quacklake.core.storage import S3Options, Store
 from quacklake.errors import UnsupportedVersionError
 from quacklake.spark.runtime.settings import find_java, parse_version, spark_settings
-from quacklake.storage import S3Options, Store
 
 
 @pytest.mark.parametrize(

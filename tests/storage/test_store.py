@@ -10,10 +10,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from quacklake import faults, telemetry
+from quacklake.core import faults, telemetry
+from quacklake.core.faults import Fault, FaultInjected
+from quacklake.core.storage import S3Options, Store
 from quacklake.errors import CorruptFileError, PathError, StorageError, StorageUnavailableError
-from quacklake.faults import Fault, FaultInjected
-from quacklake.storage import S3Options, Store
 
 
 def paths(entries: object) -> list[str]:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from quacklake.storage import S3Options, Store
-from quacklake.storage.store_pairs import overlap
+from quacklake.core.storage import S3Options, Store
+from quacklake.core.storage.store_pairs import overlap
 
 
 def test_a_folder_overlaps_itself_and_those_inside_and_around_it(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import quacklake
-from quacklake import faults
+from quacklake.core import faults
 
 __all__ = ["convert", "write_on"]
 

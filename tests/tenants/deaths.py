@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import quacklake
-from quacklake import faults
+from quacklake.core import faults
 from quacklake.errors import QuacklakeError
 
 __all__ = ["WORK", "contend", "prepare", "rehearse", "work"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import sqlalchemy as sa
 
 import quacklake
-from quacklake.catalog import parse_url
+from quacklake.core.catalog import parse_url
 
 __all__ = ["build"]
 

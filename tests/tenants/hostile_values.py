@@ -29,11 +29,11 @@ import sqlalchemy as sa
 
 import quacklake
 from quacklake import Lake
-from quacklake.catalog.shared_tables import SharedTables
 from quacklake.connectors import PreparedCommit, WrittenFile
+from quacklake.core.catalog.shared_tables import SharedTables
+from quacklake.core.format.objects import Checkpoint
+from quacklake.core.format.options import OPTIONS, READ_ONLY_KEYS
 from quacklake.errors import QuacklakeError
-from quacklake.format.objects import Checkpoint
-from quacklake.format.options import OPTIONS, READ_ONLY_KEYS
 from quacklake.pipelines.checkpoints import Manifest
 from quacklake.pipelines.definitions import Definitions
 from quacklake.service import runners

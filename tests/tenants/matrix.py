@@ -13,12 +13,12 @@ import pyarrow as pa
 
 import quacklake
 from quacklake import Lake, Table
-from quacklake.access import LakeAccess
-from quacklake.format.objects import BatchContent
-from quacklake.maintenance.lake_maintenance import LakeMaintenance
-from quacklake.materialized.views import MaterializedViews
-from quacklake.operations.options import LakeHistory, LakeOptions, StreamPositions
-from quacklake.sql.safety import Safety
+from quacklake.core.access import LakeAccess
+from quacklake.core.format.objects import BatchContent
+from quacklake.core.maintenance.lake_maintenance import LakeMaintenance
+from quacklake.core.materialized.views import MaterializedViews
+from quacklake.core.operations.options import LakeHistory, LakeOptions, StreamPositions
+from quacklake.core.sql.safety import Safety
 
 ROWS = pa.table({"a": [1], "b": ["x"]})
 SECRET = "zq-secret"

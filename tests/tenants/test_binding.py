@@ -8,8 +8,8 @@ import pytest
 import sqlalchemy as sa
 
 import quacklake
-from quacklake.catalog import scoped
-from quacklake.catalog.tables import Tables
+from quacklake.core.catalog import scoped
+from quacklake.core.catalog.tables import Tables
 from tests.tenants.statements import sent, unbound
 
 

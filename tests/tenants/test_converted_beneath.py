@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 import quacklake
-from quacklake.catalog import parse_url
+from quacklake.core.catalog import parse_url
 from quacklake.errors import UnsupportedVersionError
 
 NOW = dt.timedelta(0)

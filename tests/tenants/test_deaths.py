@@ -15,7 +15,7 @@ import pytest
 import sqlalchemy as sa
 
 import quacklake
-from quacklake.catalog import parse_url
+from quacklake.core.catalog import parse_url
 from quacklake.errors import AlreadyExistsError, NotFoundError, QuacklakeError
 from tests.crash.forks import Forks
 from tests.seeds import LONG, some
@@ -170,7 +170,7 @@ def test_of_32_processes_that_make_one_name_one_wins(
 
 def test_an_error_at_any_point_leaves_the_name_free(tmp_path: Path) -> None:
     """Not a death: the same process continues with the same connections."""
-    from quacklake import faults
+    from quacklake.core import faults
 
     with quacklake.tenants(f"sqlite:///{tmp_path}/l.db", tmp_path / "data") as tenants:
         with faults.record() as points:

@@ -18,7 +18,7 @@ import pytest
 import sqlalchemy as sa
 
 import quacklake
-from quacklake.catalog import parse_url
+from quacklake.core.catalog import parse_url
 from quacklake.errors import NotFoundError, QuacklakeError
 
 MANY = {"a": list(range(200))}

@@ -10,8 +10,8 @@ import pytest
 import sqlalchemy as sa
 
 import quacklake
+from quacklake.core.tenancy.tenants import PurgeReport
 from quacklake.errors import InputError
-from quacklake.tenancy.tenants import PurgeReport
 from tests.layout import by_hand, plain_only
 
 NOW = dt.timedelta(0)

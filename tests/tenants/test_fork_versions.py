@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import quacklake
-from quacklake import faults
+from quacklake.core import faults
 from quacklake.errors import ConfigError, InputError, UnsupportedFeatureError, UnsupportedVersionError
 from tests.tenants import fork_versions, histories
 

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 import quacklake
-from quacklake.catalog import shared_lake
+from quacklake.core.catalog import shared_lake
 from services import PostgresServer
 from tests.catalog.lakehouse_views import Query, shown, told, write
 from tests.catalog.stock import Stock

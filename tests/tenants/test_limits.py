@@ -15,10 +15,10 @@ import psycopg
 import pytest
 
 import quacklake
-from quacklake import telemetry
 from quacklake.cli import main
+from quacklake.core import telemetry
+from quacklake.core.format.objects import NO_LIMITS, Limits
 from quacklake.errors import InputError, NotFoundError, TenantBusyError, TenantLimitError
-from quacklake.format.objects import NO_LIMITS, Limits
 from services import PostgresServer
 
 MANY = {"a": list(range(100))}
@@ -166,7 +166,7 @@ def test_a_clock_that_went_wrong_keeps_nobody_out(
     with tenants.open(name, limit_wait_ms=0) as lake:
         with monkeypatch.context() as patch:
             future = dt.datetime.now(dt.UTC) + dt.timedelta(hours=1)
-            patch.setattr("quacklake.transaction.attempt._now", lambda latest: future)
+            patch.setattr("quacklake.core.transaction.attempt._now", lambda latest: future)
             t = lake.create_table("t", [{"a": 0}])
         t.append([{"a": 1}])
         assert t.count() == 2

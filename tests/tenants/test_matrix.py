@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import quacklake
-from quacklake.catalog import parse_url
+from quacklake.core.catalog import parse_url
 from quacklake.errors import QuacklakeError
 from services import PostgresServer
 from tests.seeds import LONG

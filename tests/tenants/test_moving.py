@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import quacklake
-from quacklake import faults
+from quacklake.core import faults
+from quacklake.core.tenancy.moving import TenantShare
 from quacklake.errors import AlreadyExistsError, InputError, NotFoundError, QuacklakeError
-from quacklake.tenancy.moving import TenantShare
 from tests.catalog.stock import Stock
 from tests.tenants import histories
 

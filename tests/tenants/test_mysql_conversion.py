@@ -11,8 +11,9 @@ import pytest
 import sqlalchemy as sa
 
 import quacklake
-from quacklake import faults
-from quacklake.catalog import parse_url
+from quacklake.core import faults
+from quacklake.core.catalog import parse_url
+from quacklake.core.tenancy.conversion import MySQLConversion
 from quacklake.errors import (
     CatalogUnavailableError,
     CommitConflict,
@@ -22,7 +23,6 @@ from quacklake.errors import (
     UnsupportedFeatureError,
     UnsupportedVersionError,
 )
-from quacklake.tenancy.conversion import MySQLConversion
 from tests.crash.forks import Forks
 from tests.seeds import some
 from tests.tenants import histories

@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import quacklake
-from quacklake.catalog import InlinedRows
-from quacklake.format import inline
-from quacklake.format.inline import LIFE, pack
-from quacklake.format.schema import from_arrow
-from quacklake.scan.inlined_rows import decode_inlined
+from quacklake.core.catalog import InlinedRows
+from quacklake.core.format import inline
+from quacklake.core.format.inline import LIFE, pack
+from quacklake.core.format.schema import from_arrow
+from quacklake.core.scan.inlined_rows import decode_inlined
 from tests.seeds import LONG
 
 COLUMNS: dict[str, tuple[str, list[str]]] = {

@@ -11,8 +11,8 @@ import sqlalchemy as sa
 from psycopg import sql
 
 import quacklake
-from quacklake.catalog import parse_url
-from quacklake.catalog.shared_tables import SharedTables
+from quacklake.core.catalog import parse_url
+from quacklake.core.catalog.shared_tables import SharedTables
 from quacklake.errors import ConfigError, UnsupportedFeatureError
 from services import PostgresServer
 from tests.catalog.stock import Stock

@@ -10,8 +10,8 @@ import pytest
 import sqlalchemy as sa
 
 import quacklake
-from quacklake.catalog import parse_url
-from quacklake.tenancy.sharing import Occupancy
+from quacklake.core.catalog import parse_url
+from quacklake.core.tenancy.sharing import Occupancy
 from services import PostgresServer
 from tests.tenants import histories
 from tests.tenants.plans import Statement, astray, captured, multiply

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 import quacklake
-from quacklake.catalog.shared_tables import SharedTables
+from quacklake.core.catalog.shared_tables import SharedTables
 from quacklake.errors import ReadOnlyError
 from services import PostgresServer
 

@@ -13,8 +13,8 @@ import pytest
 from psycopg import sql
 
 import quacklake
-from quacklake.catalog.shared_tables import SharedTables
 from quacklake.cli import main
+from quacklake.core.catalog.shared_tables import SharedTables
 from quacklake.errors import InputError, NotFoundError, QuacklakeError, ReadOnlyError, UnsupportedFeatureError
 from services import PostgresServer
 from tests.tenants import histories

@@ -17,6 +17,8 @@ import pytest
 
 import quacklake
 from quacklake.config import resolve
+from quacklake.core.maintenance.policy import Policy
+from quacklake.core.operations.stores import open_store
 from quacklake.errors import (
     AlreadyExistsError,
     ConfigError,
@@ -25,8 +27,6 @@ from quacklake.errors import (
     StorageError,
     UnsupportedFeatureError,
 )
-from quacklake.maintenance.policy import Policy
-from quacklake.operations.stores import open_store
 from quacklake.spark.maintenance import SparkCompactors
 from services import MotoServer
 from tests.tenants.s3_gate import S3Gate

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import quacklake
-from quacklake import telemetry
+from quacklake.core import telemetry
+from quacklake.core.maintenance.policy import Policy
 from quacklake.errors import TenantLimitError
-from quacklake.maintenance.policy import Policy
 
 
 @pytest.fixture(autouse=True)

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 import quacklake
-from quacklake.catalog.registry import Registry
 from quacklake.cli import main
+from quacklake.core.catalog.registry import Registry
+from quacklake.core.maintenance.policy import Policy
+from quacklake.core.maintenance.scheduler import LeasedWork, hold
+from quacklake.core.operations.handles import LakeHandle
+from quacklake.core.tenancy.maintenance import CatalogNeed, RoundLimits, RoundReport, Thresholds, needs, wants
 from quacklake.errors import ConfigError, InputError, LeaseHeldError
 from quacklake.lake.tenants import Tenants
-from quacklake.maintenance.policy import Policy
-from quacklake.maintenance.scheduler import LeasedWork, hold
-from quacklake.operations.handles import LakeHandle
-from quacklake.tenancy.maintenance import CatalogNeed, RoundLimits, RoundReport, Thresholds, needs, wants
 
 MANY = {"a": list(range(50))}
 MERGING = Policy(small_files=2, orphans_every=None, interval=dt.timedelta(0), jitter=0)

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import quacklake
+from quacklake.core.format.names import check_tenant_name, tenant_key
 from quacklake.errors import (
     AlreadyExistsError,
     ConfigError,
@@ -19,7 +20,6 @@ from quacklake.errors import (
     NotFoundError,
     QuacklakeError,
 )
-from quacklake.format.names import check_tenant_name, tenant_key
 from tests.seeds import LONG
 
 
@@ -297,7 +297,7 @@ def test_purging_removes_rows_and_files_of_dropped_catalogs_alone(
         assert {tenant.name: tenant.id for tenant in tenants} == {"keep": 0, "gone": again.id}
         assert again.id == 2  # ids never come back
         assert [row.rows for row in tenants.stats()] == [0, 50]
-    engine = sa.create_engine(quacklake.catalog.parse_url(url).url)
+    engine = sa.create_engine(quacklake.core.catalog.parse_url(url).url)
     with engine.connect() as connection:
         for table in sa.inspect(connection).get_table_names():
             columns = {column["name"] for column in sa.inspect(connection).get_columns(table)}

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 
 import quacklake
+from quacklake.core.format.bounds import ANYTHING
+from quacklake.core.format.objects import SchemaInfo, TableInfo
+from quacklake.core.format.schema import from_arrow
+from quacklake.core.format.snapshots import Change, ChangeKind, Snapshot, parse_changes, render_changes
+from quacklake.core.transaction import AlteredTable, ChangeSet, InlinedInsert, NewDataFile, NewDeleteFile, TableChange
 from quacklake.errors import CommitConflict
-from quacklake.format.bounds import ANYTHING
-from quacklake.format.objects import SchemaInfo, TableInfo
-from quacklake.format.schema import from_arrow
-from quacklake.format.snapshots import Change, ChangeKind, Snapshot, parse_changes, render_changes
-from quacklake.transaction import AlteredTable, ChangeSet, InlinedInsert, NewDataFile, NewDeleteFile, TableChange
 from tests.catalog.stock import Stock
 
 BASE = Snapshot(5, None, 2, 9, 30)

@@ -19,10 +19,10 @@ import pyarrow as pa
 import pytest
 
 import quacklake
-from quacklake import faults
+from quacklake.core import faults
+from quacklake.core.format.conflicts import Check, compare
+from quacklake.core.format.snapshots import Change, parse_changes
 from quacklake.errors import CommitConflict
-from quacklake.format.conflicts import Check, compare
-from quacklake.format.snapshots import Change, parse_changes
 from tests.catalog.stock import Stock
 from tests.layout import move
 from tests.transaction import model

@@ -12,10 +12,11 @@ import pyarrow as pa
 import pytest
 
 import quacklake
-from quacklake import Lake, faults
+from quacklake import Lake
+from quacklake.core import faults
+from quacklake.core.transaction import commit, groups
+from quacklake.core.transaction.groups import CommitGroup, Place
 from quacklake.errors import CommitUnknown, SchemaMismatchError
-from quacklake.transaction import commit, groups
-from quacklake.transaction.groups import CommitGroup, Place
 from tests import seeds
 from tests.transaction.waiting import Appends, together, until, waiting
 

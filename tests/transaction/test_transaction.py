@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 import quacklake
+from quacklake.core.format.bounds import compare, every
+from quacklake.core.format.schema import Column
+from quacklake.core.transaction.commit import any_may_match
 from quacklake.errors import AlreadyExistsError, CommitConflict, InputError, NotFoundError, ReadOnlyError
-from quacklake.format.bounds import compare, every
-from quacklake.format.schema import Column
-from quacklake.transaction.commit import any_may_match
 from tests.seeds import chance
 
 

@@ -10,7 +10,7 @@ import duckdb
 import pytest
 
 import quacklake
-from quacklake.format.names import quote
+from quacklake.core.format.names import quote
 
 
 @pytest.fixture

@@ -17,8 +17,9 @@ import pyarrow as pa
 import pytest
 
 import quacklake
-from quacklake import faults
-from quacklake.duckdb_versions import arrow_table
+from quacklake.core import faults
+from quacklake.core.duckdb_versions import arrow_table
+from quacklake.core.faults import Fault, FaultInjected
 from quacklake.errors import (
     AlreadyExistsError,
     InputError,
@@ -27,7 +28,6 @@ from quacklake.errors import (
     SchemaMismatchError,
     UnsupportedFeatureError,
 )
-from quacklake.faults import Fault, FaultInjected
 from tests.transfer.conftest import in_duckdb, texts
 
 ROWS = pa.table(

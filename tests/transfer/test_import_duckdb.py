@@ -9,8 +9,8 @@ import duckdb
 import pytest
 
 import quacklake
+from quacklake.core.format.names import quote
 from quacklake.errors import AlreadyExistsError, InputError, StreamMismatchError
-from quacklake.format.names import quote
 from tests.catalog.stock import Stock
 from tests.duckdbs import IS_PINNED
 from tests.seeds import SEED

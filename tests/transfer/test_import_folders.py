@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import quacklake
-from quacklake import faults
+from quacklake.core import faults
+from quacklake.core.faults import Fault, FaultInjected
 from quacklake.errors import AlreadyExistsError, ConnectorError, InputError, QuacklakeError, StreamMismatchError
-from quacklake.faults import Fault, FaultInjected
 from tests.catalog.stock import Stock
 from tests.connectors.adoption import HandMade, field
 from tests.seeds import some

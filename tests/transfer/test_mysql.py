@@ -10,9 +10,9 @@ import pymysql
 import pytest
 
 import quacklake
-from quacklake import faults
+from quacklake.core import faults
+from quacklake.core.faults import Fault, FaultInjected
 from quacklake.errors import ConnectorError, ConnectorUnavailableError, InputError
-from quacklake.faults import Fault, FaultInjected
 from tests.seeds import chance
 from tests.transfer.conftest import texts
 

@@ -18,9 +18,9 @@ import pytest
 from pyarrow import fs
 
 import quacklake
-from quacklake import faults
+from quacklake.core import faults
+from quacklake.core.storage.roots import S3Options, open_root
 from quacklake.errors import AlreadyExistsError, InputError, PathError, StreamMismatchError
-from quacklake.storage.roots import S3Options, open_root
 from services.s3 import S3Server
 from tests.seeds import chance, some
 from tests.transfer.conftest import texts

@@ -9,9 +9,9 @@ import psycopg
 import pytest
 
 import quacklake
-from quacklake import faults
+from quacklake.core import faults
+from quacklake.core.faults import Fault, FaultInjected
 from quacklake.errors import AlreadyExistsError, ConnectorError, ConnectorUnavailableError, InputError
-from quacklake.faults import Fault, FaultInjected
 from tests.transfer.conftest import texts
 
 TYPES = """

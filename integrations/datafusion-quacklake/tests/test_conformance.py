@@ -11,7 +11,7 @@ import pytest
 from datafusion import SessionContext
 from datafusion_quacklake import DataFusionLake
 
-from quacklake.format.names import quote
+from quacklake.core.format.names import quote
 from tests.conformance.clients import LONG, LakeSite, plain_duckdb
 from tests.conformance.history import DIRECTIONS, History
 from tests.conformance.scenarios import SCENARIOS

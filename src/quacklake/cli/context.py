@@ -9,19 +9,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from quacklake import telemetry
 from quacklake.cli.options import count_of
 from quacklake.cli.output import Output
 from quacklake.cli.progress import hush
 from quacklake.config import Config, resolve
+from quacklake.core import telemetry
 from quacklake.errors import ConfigError, InputError, NotFoundError
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import typer
 
+    from quacklake.core.operations.handles import LakeHandle
     from quacklake.lake.lake import Lake, LakeAt
-    from quacklake.operations.handles import LakeHandle
 
 T = TypeVar("T")
 
@@ -112,7 +112,7 @@ class Context:
             raise ConfigError("no lake was given", hint=NO_LAKE)
         if self.options.lake is not None and self.options.lake.startswith(("http://", "https://")):
             return self.open(write=write)
-        from quacklake.tenancy.opening import open_lake
+        from quacklake.core.tenancy.opening import open_lake
 
         return self._opened(open_lake, self.options.data_path, write, False, {})
 
@@ -155,7 +155,7 @@ class Context:
         return None if at is None else self._at(lake, at).snapshot_id
 
     def _at(self, lake: Lake, at: str) -> LakeAt:
-        from quacklake.format.snapshots import is_tag
+        from quacklake.core.format.snapshots import is_tag
 
         version = version_of(at)
         if isinstance(version, int) or is_tag(version):
@@ -199,7 +199,7 @@ def default_data_path(url: str) -> Path | None:
 
     None where the library has its own default, and where a folder of this machine is unsuitable.
     """
-    from quacklake.catalog.databases.urls import parse_url
+    from quacklake.core.catalog.databases.urls import parse_url
 
     parsed = parse_url(url)
     if parsed.database != "sqlite" or parsed.path is None or parsed.data_path is not None:

@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from quacklake.client.table import RemoteTable
 from quacklake.client.transport import Transport, segment, without_token
+from quacklake.core.sql.parameters import to_json
+from quacklake.core.sql.result import Result
 from quacklake.errors import InputError, NotFoundError, ReadOnlyError
-from quacklake.sql.parameters import to_json
-from quacklake.sql.result import Result
 
 __all__ = ["RemoteLake", "RemoteLakeAt", "RemoteReader", "connect_service"]
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from quacklake.client.transport import segment
+from quacklake.core.format.names import quote
+from quacklake.core.operations.frames import to_source
+from quacklake.core.operations.input_paths import is_path
+from quacklake.core.operations.reference import TableRef
+from quacklake.core.operations.row_types import Row, RowType
+from quacklake.core.operations.statements import MergeResult
+from quacklake.core.sql.result import Result
 from quacklake.errors import InputError
-from quacklake.format.names import quote
-from quacklake.operations.frames import to_source
-from quacklake.operations.input_paths import is_path
-from quacklake.operations.reference import TableRef
-from quacklake.operations.row_types import Row, RowType
-from quacklake.operations.statements import MergeResult
-from quacklake.sql.result import Result
 
 if TYPE_CHECKING:
     import pandas

@@ -14,6 +14,8 @@ import pyarrow as pa
 import urllib3
 
 from quacklake import errors
+from quacklake.core.format.names import uuid7
+from quacklake.core.sql.result import Result
 from quacklake.errors import (
     ConfigError,
     ConnectorUnavailableError,
@@ -21,8 +23,6 @@ from quacklake.errors import (
     QuacklakeError,
     UnsupportedFeatureError,
 )
-from quacklake.format.names import uuid7
-from quacklake.sql.result import Result
 
 __all__ = ["ARROW", "Transport", "segment", "without_token"]
 

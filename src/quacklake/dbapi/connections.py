@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar, Self
 
+from quacklake.core.format.evolution import PRIMARY_KEY, key_columns
+from quacklake.core.format.names import uuid7
+from quacklake.core.sql.bulk_inserts import BulkInsert
+from quacklake.core.sql.result import Result
+from quacklake.core.sql.sessions import session_of
+from quacklake.core.sql.statements.transactions import commit_or_raise
 from quacklake.dbapi import failures
 from quacklake.dbapi.cursors import Cursor, Parameters
 from quacklake.dbapi.failures import InterfaceError, translated
-from quacklake.format.evolution import PRIMARY_KEY, key_columns
-from quacklake.format.names import uuid7
 from quacklake.lake.lake import Lake
-from quacklake.sql.bulk_inserts import BulkInsert
-from quacklake.sql.result import Result
-from quacklake.sql.sessions import session_of
-from quacklake.sql.statements.transactions import commit_or_raise
 
 _BOUNDARIES = frozenset({"BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT"})
 

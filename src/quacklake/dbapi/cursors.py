@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import pyarrow as pa
 
+from quacklake.core.sql.bulk_inserts import BulkInsert, bulk_insert
+from quacklake.core.sql.result import Result
 from quacklake.dbapi.failures import InterfaceError, translated
-from quacklake.sql.bulk_inserts import BulkInsert, bulk_insert
-from quacklake.sql.result import Result
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -21,6 +21,14 @@ from typing import Self
 
 import pyarrow as pa
 
+from quacklake.core.format.layout import IDENTITY, PartitionSpec, directory, key_texts
+from quacklake.core.format.names import data_file_name
+from quacklake.core.format.objects import TableInfo
+from quacklake.core.format.transforms import apply
+from quacklake.core.operations.conform import to_table
+from quacklake.core.operations.context import LakeContext
+from quacklake.core.storage import column_stats, read_footer
+from quacklake.core.transaction import NewDataFile, Transaction
 from quacklake.errors import (
     CommitUnknown,
     ConstraintError,
@@ -31,15 +39,7 @@ from quacklake.errors import (
 )
 from quacklake.extend.reads import find_table
 from quacklake.extend.schemas import TableSchema, is_portable
-from quacklake.format.layout import IDENTITY, PartitionSpec, directory, key_texts
-from quacklake.format.names import data_file_name
-from quacklake.format.objects import TableInfo
-from quacklake.format.transforms import apply
 from quacklake.lake.lake import Lake
-from quacklake.operations.conform import to_table
-from quacklake.operations.context import LakeContext
-from quacklake.storage import column_stats, read_footer
-from quacklake.transaction import NewDataFile, Transaction
 
 __all__ = ["StagedFile", "Staging", "stage"]
 

@@ -14,14 +14,14 @@ from typing import TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quacklake.engines.duckdb.engine import check_filter
+from quacklake.core.engines.duckdb.engine import check_filter
+from quacklake.core.format.objects import TableInfo
+from quacklake.core.operations.context import LakeContext
+from quacklake.core.operations.reference import TableRef
+from quacklake.core.scan import ScanPlan, to_predicate
+from quacklake.core.transaction import Transaction, touched_files
 from quacklake.extend.schemas import TableSchema
-from quacklake.format.objects import TableInfo
 from quacklake.lake.lake import Lake, LakeAt, LakeTransaction
-from quacklake.operations.context import LakeContext
-from quacklake.operations.reference import TableRef
-from quacklake.scan import ScanPlan, to_predicate
-from quacklake.transaction import Transaction, touched_files
 
 __all__ = [
     "PLACES",

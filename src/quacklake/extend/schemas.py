@@ -12,9 +12,9 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from quacklake.core.format.schema import FIELD_ID, Column, TableSchema
+from quacklake.core.format.types import parse_type
 from quacklake.errors import UnsupportedFeatureError
-from quacklake.format.schema import FIELD_ID, Column, TableSchema
-from quacklake.format.types import parse_type
 
 __all__ = ["Column", "TableSchema", "can_conform", "conform", "is_portable"]
 

@@ -15,16 +15,16 @@ from typing import Generic, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quacklake.core.format.objects import request_stream
+from quacklake.core.format.snapshots import Operation
+from quacklake.core.operations.handles import LakeHandle
+from quacklake.core.operations.options import StreamPositions
+from quacklake.core.scan import to_predicate
+from quacklake.core.transaction import DeleteTarget, Transaction, positions_by_file
 from quacklake.errors import InputError, StreamBatchDoneError
 from quacklake.extend.files import Staging
 from quacklake.extend.reads import PLACES, ReadPlan, find_deleted, find_table, plan_in
-from quacklake.format.objects import request_stream
-from quacklake.format.snapshots import Operation
 from quacklake.lake.lake import Lake, LakeTransaction
-from quacklake.operations.handles import LakeHandle
-from quacklake.operations.options import StreamPositions
-from quacklake.scan import to_predicate
-from quacklake.transaction import DeleteTarget, Transaction, positions_by_file
 
 __all__ = ["Change", "Outcome", "run"]
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, cast
 
-from quacklake.catalog import parse_url
 from quacklake.config import Config, resolve
-from quacklake.engines.duckdb import DuckDBEngine
+from quacklake.core.catalog import parse_url
+from quacklake.core.engines.duckdb import DuckDBEngine
+from quacklake.core.lazy import provided
+from quacklake.core.maintenance.backup import BackupInfo, PruneReport, lend, list_backups, prune, restore
+from quacklake.core.maintenance.backup.image import choose
+from quacklake.core.operations.stores import open_backups, open_store
+from quacklake.core.operations.times import Age, before
+from quacklake.core.progress import Progress, silent
+from quacklake.core.tenancy.moving import reserve_catalog
+from quacklake.core.tenancy.opening import check_enabled, open_lake, open_metadata
 from quacklake.errors import CorruptFileError, InputError, UnsupportedFeatureError
 from quacklake.lake.lake import Lake
-from quacklake.lazy import provided
-from quacklake.maintenance.backup import BackupInfo, PruneReport, lend, list_backups, prune, restore
-from quacklake.maintenance.backup.image import choose
-from quacklake.operations.stores import open_backups, open_store
-from quacklake.operations.times import Age, before
-from quacklake.progress import Progress, silent
-from quacklake.tenancy.moving import reserve_catalog
-from quacklake.tenancy.opening import check_enabled, open_lake, open_metadata
 
 
 def connect(

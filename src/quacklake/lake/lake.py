@@ -12,36 +12,36 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import pyarrow as pa
 
+from quacklake.core.format.objects import Limits
+from quacklake.core.format.signatures import Signature
+from quacklake.core.format.snapshots import Snapshot
+from quacklake.core.lazy import provided
+from quacklake.core.operations.context import boundary
+from quacklake.core.operations.handles import LakeHandle, SnapshotHandle, TransactionHandle
+from quacklake.core.operations.options import LakeHistory, LakeOptions, StreamPositions, lake_history
+from quacklake.core.operations.restoring import UndoReport
+from quacklake.core.operations.times import Age
+from quacklake.core.operations.undoing import roll_back_lake
+from quacklake.core.operations.versions import Version, choose_version
+from quacklake.core.progress import Progress, silent
 from quacklake.errors import InputError
-from quacklake.format.objects import Limits
-from quacklake.format.signatures import Signature
-from quacklake.format.snapshots import Snapshot
 from quacklake.lake.transfers import ExportOptions, ExportReport, ImportOptions, ImportReport
 from quacklake.lake.writing import LakeReader, LakeWriter
-from quacklake.lazy import provided
-from quacklake.operations.context import boundary
-from quacklake.operations.handles import LakeHandle, SnapshotHandle, TransactionHandle
-from quacklake.operations.options import LakeHistory, LakeOptions, StreamPositions, lake_history
-from quacklake.operations.restoring import UndoReport
-from quacklake.operations.times import Age
-from quacklake.operations.undoing import roll_back_lake
-from quacklake.operations.versions import Version, choose_version
-from quacklake.progress import Progress, silent
 
 if TYPE_CHECKING:
-    from quacklake.access import LakeAccess
+    from quacklake.core.access import LakeAccess
+    from quacklake.core.maintenance.backup import BackupReport
+    from quacklake.core.maintenance.cleanup import CleanupReport, OnPath
+    from quacklake.core.maintenance.expiry import ExpiryReport
+    from quacklake.core.maintenance.lake_maintenance import LakeMaintenance
+    from quacklake.core.maintenance.policy import Policy
+    from quacklake.core.maintenance.scheduler import MaintenanceReport
+    from quacklake.core.maintenance.verify import VerifyReport
+    from quacklake.core.materialized.definition import RefreshReport
+    from quacklake.core.materialized.views import MaterializedViews
+    from quacklake.core.operations.adopting import AdoptReport
+    from quacklake.core.transaction import Transaction
     from quacklake.lake.table import Table
-    from quacklake.maintenance.backup import BackupReport
-    from quacklake.maintenance.cleanup import CleanupReport, OnPath
-    from quacklake.maintenance.expiry import ExpiryReport
-    from quacklake.maintenance.lake_maintenance import LakeMaintenance
-    from quacklake.maintenance.policy import Policy
-    from quacklake.maintenance.scheduler import MaintenanceReport
-    from quacklake.maintenance.verify import VerifyReport
-    from quacklake.materialized.definition import RefreshReport
-    from quacklake.materialized.views import MaterializedViews
-    from quacklake.operations.adopting import AdoptReport
-    from quacklake.transaction import Transaction
 
 _SHOWN_TABLES = 30
 T = TypeVar("T")
@@ -65,14 +65,14 @@ class Lake(LakeWriter):
     @cached_property
     def maintenance(self) -> LakeMaintenance:
         """Compaction, expiry, removal of files, verification and backups."""
-        from quacklake.maintenance.lake_maintenance import LakeMaintenance
+        from quacklake.core.maintenance.lake_maintenance import LakeMaintenance
 
         return LakeMaintenance(self.handle)
 
     @cached_property
     def materialized_views(self) -> MaterializedViews:
         """The materialized views of the lake: list, describe, refresh, explain, verify and drop them."""
-        from quacklake.materialized.views import MaterializedViews
+        from quacklake.core.materialized.views import MaterializedViews
 
         return MaterializedViews(self.handle)
 
@@ -81,7 +81,7 @@ class Lake(LakeWriter):
     @cached_property
     def access(self) -> LakeAccess:
         """The users of the lake: their roles, grants and tokens, and the row filters and masks of tables."""
-        from quacklake.access import LakeAccess
+        from quacklake.core.access import LakeAccess
 
         return LakeAccess(self.handle)
 
@@ -91,7 +91,7 @@ class Lake(LakeWriter):
         Everything else does not exist, or raises ``NotPermittedError``. What holds is read for each statement. An
         administrator gets this lake itself. Raises ``NotFoundError`` for an unknown user.
         """
-        from quacklake.access import PrincipalHandle
+        from quacklake.core.access import PrincipalHandle
         from quacklake.lake.principal import PrincipalLake
 
         if self.access.rules(name).is_admin:
@@ -152,7 +152,7 @@ class Lake(LakeWriter):
         return f"<Lake {self.url}{which}, data in {self.data_path}>"
 
     def _repr_html_(self) -> str:
-        from quacklake.operations.display import html_table
+        from quacklake.core.operations.display import html_table
 
         tables = self._tables()
         rows = pa.Table.from_pylist(

@@ -13,17 +13,17 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from quacklake.access import PrincipalHandle
+from quacklake.core.access import PrincipalHandle
+from quacklake.core.format.objects import TableInfo
+from quacklake.core.operations.context import boundary
+from quacklake.core.operations.handles import TransactionHandle
+from quacklake.core.operations.options import checked_limit
+from quacklake.core.operations.reference import TableRef
+from quacklake.core.transaction import Transaction
 from quacklake.errors import NotPermittedError
-from quacklake.format.objects import TableInfo
 from quacklake.lake.lake import Lake, LakeAt, LakeTransaction
 from quacklake.lake.table import Table
 from quacklake.lake.writing import LakeReader
-from quacklake.operations.context import boundary
-from quacklake.operations.handles import TransactionHandle
-from quacklake.operations.options import checked_limit
-from quacklake.operations.reference import TableRef
-from quacklake.transaction import Transaction
 
 C = TypeVar("C", bound=type)
 

@@ -10,37 +10,37 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
+from quacklake.core.format.evolution import PRIMARY_KEY, key_columns
+from quacklake.core.format.layout import key_texts
+from quacklake.core.format.objects import TableInfo
+from quacklake.core.maintenance.table_maintenance import TableMaintenance
+from quacklake.core.operations import dml, evolution
+from quacklake.core.operations.add_files import AddOptions, add_files, to_patterns
+from quacklake.core.operations.adopting import ADOPTED
+from quacklake.core.operations.change_feed import Bound, ChangeScan
+from quacklake.core.operations.context import boundary
+from quacklake.core.operations.evolution import ColumnType
+from quacklake.core.operations.expression import Expression
+from quacklake.core.operations.frames import Input, to_source
+from quacklake.core.operations.restoring import UndoReport
+from quacklake.core.operations.row_types import Row
+from quacklake.core.operations.statements import MergeBuilder, MergeResult
+from quacklake.core.operations.table_scan import TableScan
+from quacklake.core.operations.undoing import restore_table
+from quacklake.core.operations.versions import Version, choose_version
+from quacklake.core.operations.views import COMMENT, check_tags
+from quacklake.core.scan import Filter, ScanPlan, as_filter
+from quacklake.core.scan.plan import SECRET
+from quacklake.core.transaction import Transaction
 from quacklake.errors import InputError, NotFoundError
-from quacklake.format.evolution import PRIMARY_KEY, key_columns
-from quacklake.format.layout import key_texts
-from quacklake.format.objects import TableInfo
 from quacklake.lake.view import Tagged
-from quacklake.maintenance.table_maintenance import TableMaintenance
-from quacklake.operations import dml, evolution
-from quacklake.operations.add_files import AddOptions, add_files, to_patterns
-from quacklake.operations.adopting import ADOPTED
-from quacklake.operations.change_feed import Bound, ChangeScan
-from quacklake.operations.context import boundary
-from quacklake.operations.evolution import ColumnType
-from quacklake.operations.expression import Expression
-from quacklake.operations.frames import Input, to_source
-from quacklake.operations.restoring import UndoReport
-from quacklake.operations.row_types import Row
-from quacklake.operations.statements import MergeBuilder, MergeResult
-from quacklake.operations.table_scan import TableScan
-from quacklake.operations.undoing import restore_table
-from quacklake.operations.versions import Version, choose_version
-from quacklake.operations.views import COMMENT, check_tags
-from quacklake.scan import Filter, ScanPlan, as_filter
-from quacklake.scan.plan import SECRET
-from quacklake.transaction import Transaction
 
 if TYPE_CHECKING:
     import duckdb
     import pandas
     import polars
 
-    from quacklake.operations.arrow_dataset import TableDataset
+    from quacklake.core.operations.arrow_dataset import TableDataset
 
 T = TypeVar("T")
 
@@ -429,7 +429,7 @@ class Table(TableMaintenance, Tagged):
 
     def history(self, limit: int | None = None) -> pa.Table:
         """Return the snapshots that changed this table, newest first, with the columns of ``Lake.snapshots``."""
-        from quacklake.operations.options import table_history
+        from quacklake.core.operations.options import table_history
 
         return table_history(self.handle.context, self.info, limit)
 
@@ -463,7 +463,7 @@ class Table(TableMaintenance, Tagged):
 
     def _repr_html_(self) -> str:
         """Return the columns of the table and its size, from the metadata alone."""
-        from quacklake.operations.display import html_table
+        from quacklake.core.operations.display import html_table
 
         try:
             schema, size = self.scan().table_schema, self._size()

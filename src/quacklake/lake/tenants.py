@@ -6,19 +6,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from quacklake.core.maintenance.policy import Policy
+from quacklake.core.operations.context import boundary
+from quacklake.core.operations.handles import LakeHandle
+from quacklake.core.progress import Progress, silent
+from quacklake.core.tenancy.maintenance import RoundLimits, RoundReport, TenantMaintainer
+from quacklake.core.tenancy.tenants import TenantCatalogs, open_tenants
 from quacklake.errors import InputError
 from quacklake.lake.lake import Lake
-from quacklake.maintenance.policy import Policy
-from quacklake.operations.context import boundary
-from quacklake.operations.handles import LakeHandle
-from quacklake.progress import Progress, silent
-from quacklake.tenancy.maintenance import RoundLimits, RoundReport, TenantMaintainer
-from quacklake.tenancy.tenants import TenantCatalogs, open_tenants
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from quacklake.access import TenantTokens
+    from quacklake.core.access import TenantTokens
 
 Engine = Literal["duckdb", "spark"]
 
@@ -30,7 +30,7 @@ class Tenants(TenantCatalogs):
     @cached_property
     def tokens(self) -> TenantTokens:
         """The tokens and users of all catalogs, for who lets requests in: checking one opens no catalog."""
-        from quacklake.access import TenantTokens
+        from quacklake.core.access import TenantTokens
 
         return TenantTokens(self._tenancy)
 
@@ -83,7 +83,7 @@ class Tenants(TenantCatalogs):
 
 
 def _refresh_due(handle: LakeHandle) -> None:
-    from quacklake.materialized.views import MaterializedViews
+    from quacklake.core.materialized.views import MaterializedViews
 
     MaterializedViews(handle).refresh_due()
 

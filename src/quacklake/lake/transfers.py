@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from quacklake.progress import Progress
+from quacklake.core.progress import Progress
 
 if TYPE_CHECKING:
-    from quacklake.operations.input_csv import CsvOptions
+    from quacklake.core.operations.input_csv import CsvOptions
 
 
 class ImportOptions(TypedDict, total=False):

@@ -7,16 +7,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from quacklake.catalog.objects import Tags
+from quacklake.core.catalog.objects import Tags
+from quacklake.core.format.objects import ViewInfo
+from quacklake.core.operations.context import boundary
+from quacklake.core.operations.handles import Handle
+from quacklake.core.operations.reference import TableRef
+from quacklake.core.operations.rows import Rows
+from quacklake.core.operations.views import COMMENT, check_tags
+from quacklake.core.sql.views import read_view, view_column
+from quacklake.core.transaction import Transaction
 from quacklake.errors import InputError
-from quacklake.format.objects import ViewInfo
-from quacklake.operations.context import boundary
-from quacklake.operations.handles import Handle
-from quacklake.operations.reference import TableRef
-from quacklake.operations.rows import Rows
-from quacklake.operations.views import COMMENT, check_tags
-from quacklake.sql.views import read_view, view_column
-from quacklake.transaction import Transaction
 
 
 class Tagged:

@@ -6,36 +6,36 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, overload
 
-from quacklake.engines.duckdb.connections import connect_store
-from quacklake.engines.duckdb.registered import register_views
+from quacklake.core.engines.duckdb.connections import connect_store
+from quacklake.core.engines.duckdb.registered import register_views
+from quacklake.core.format.evolution import PRIMARY_KEY, key_tag, with_required
+from quacklake.core.format.names import check_name, full_name, quote
+from quacklake.core.format.objects import MacroInfo, TableInfo, ViewInfo
+from quacklake.core.format.schema import TableSchema, from_arrow
+from quacklake.core.format.snapshots import Operation
+from quacklake.core.operations import dml, evolution
+from quacklake.core.operations.column_types import to_schema
+from quacklake.core.operations.context import LakeContext
+from quacklake.core.operations.frames import Input, to_source
+from quacklake.core.operations.handles import Handle, HasHandle
+from quacklake.core.operations.reference import TableRef, name_parts, renamed
+from quacklake.core.operations.restoring import UndoReport
+from quacklake.core.operations.table_scan import TableScan
+from quacklake.core.operations.undoing import undrop
+from quacklake.core.operations.views import Parameters, check_macro, make_variant
+from quacklake.core.scan import Filter
+from quacklake.core.sql.sessions import LakeSessions
+from quacklake.core.sql.views import check_view
+from quacklake.core.storage import Store
+from quacklake.core.transaction import Transaction
 from quacklake.errors import InputError, NotFoundError
-from quacklake.format.evolution import PRIMARY_KEY, key_tag, with_required
-from quacklake.format.names import check_name, full_name, quote
-from quacklake.format.objects import MacroInfo, TableInfo, ViewInfo
-from quacklake.format.schema import TableSchema, from_arrow
-from quacklake.format.snapshots import Operation
 from quacklake.lake.table import Table
 from quacklake.lake.view import View
-from quacklake.operations import dml, evolution
-from quacklake.operations.column_types import to_schema
-from quacklake.operations.context import LakeContext
-from quacklake.operations.frames import Input, to_source
-from quacklake.operations.handles import Handle, HasHandle
-from quacklake.operations.reference import TableRef, name_parts, renamed
-from quacklake.operations.restoring import UndoReport
-from quacklake.operations.table_scan import TableScan
-from quacklake.operations.undoing import undrop
-from quacklake.operations.views import Parameters, check_macro, make_variant
-from quacklake.scan import Filter
-from quacklake.sql.sessions import LakeSessions
-from quacklake.sql.views import check_view
-from quacklake.storage import Store
-from quacklake.transaction import Transaction
 
 if TYPE_CHECKING:
     import duckdb
 
-    from quacklake.sql.result import Result
+    from quacklake.core.sql.result import Result
 
 
 class LakeReader:

@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from quacklake.catalog import own_tables
 from quacklake.connectors.protocols import PreparedCommit
+from quacklake.core.catalog import own_tables
+from quacklake.core.format.names import uuid7
+from quacklake.core.format.objects import NOTHING_YET, Checkpoint, StreamMark
+from quacklake.core.operations.handles import LakeHandle
+from quacklake.core.transaction import Transaction
 from quacklake.errors import InputError, StreamFencedError, StreamMismatchError
-from quacklake.format.names import uuid7
-from quacklake.format.objects import NOTHING_YET, Checkpoint, StreamMark
-from quacklake.operations.handles import LakeHandle
-from quacklake.transaction import Transaction
 
 _QUERY = "pipeline"
 

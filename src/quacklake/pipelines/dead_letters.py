@@ -18,19 +18,19 @@ import pyarrow as pa
 
 from quacklake.connectors.nats.decoding import REJECTED
 from quacklake.connectors.nats.sink import NatsSink
+from quacklake.core.format.names import quote
+from quacklake.core.format.objects import Checkpoint, letters_stream
+from quacklake.core.format.signatures import Signature
+from quacklake.core.operations import dml
+from quacklake.core.operations.reference import TableRef
+from quacklake.core.transaction import Transaction
 from quacklake.errors import ConfigError, InputError, NotFoundError
-from quacklake.format.names import quote
-from quacklake.format.objects import Checkpoint, letters_stream
-from quacklake.format.signatures import Signature
 from quacklake.lake import Lake
-from quacklake.operations import dml
-from quacklake.operations.reference import TableRef
 from quacklake.pipelines.barrier import Barrier
 from quacklake.pipelines.checkpoints import Checkpoints, Manifest
 from quacklake.pipelines.definition import PipelineDefinition
 from quacklake.pipelines.lake_tables import Counts, Run
 from quacklake.pipelines.sinks import folder
-from quacklake.transaction import Transaction
 
 __all__ = ["DeadLetters", "Letter"]
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from quacklake.catalog import own_tables
+from quacklake.core.catalog import own_tables
+from quacklake.core.format.objects import Definition, check_stream
 from quacklake.errors import AlreadyExistsError, InputError, NotFoundError, nearest
-from quacklake.format.objects import Definition, check_stream
 from quacklake.lake import Lake
 from quacklake.pipelines.definition import PipelineDefinition, check_secrets
 from quacklake.pipelines.pipeline import Pipeline

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from quacklake.format.names import quote
+from quacklake.core.format.names import quote
+from quacklake.core.operations.reference import DEFAULT_SCHEMA
 from quacklake.lake import Lake
-from quacklake.operations.reference import DEFAULT_SCHEMA
 from quacklake.pipelines.definition import SOURCE_NAME
 from quacklake.pipelines.windows import rewrite_for_spark
 

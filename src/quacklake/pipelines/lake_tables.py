@@ -11,13 +11,13 @@ import pyarrow.compute as pc
 
 from quacklake.connectors.options import ConnectorOptions
 from quacklake.connectors.table_source import ReadOptions, TableSource, Unit
+from quacklake.core.operations import dml
+from quacklake.core.operations.frames import to_source
+from quacklake.core.operations.keyed_changes import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, apply_changes, upsert
+from quacklake.core.operations.reference import TableRef
+from quacklake.core.transaction import Transaction
 from quacklake.errors import ConfigError, NotFoundError
 from quacklake.lake import Lake
-from quacklake.operations import dml
-from quacklake.operations.frames import to_source
-from quacklake.operations.keyed_changes import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, apply_changes, upsert
-from quacklake.operations.reference import TableRef
-from quacklake.transaction import Transaction
 
 Counts: TypeAlias = dict[str, Any]
 Work: TypeAlias = Callable[[Transaction], Counts]

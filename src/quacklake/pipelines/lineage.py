@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 
 from quacklake.config import redact
+from quacklake.core.operations.reference import DEFAULT_SCHEMA, TableRef
 from quacklake.lake.lake import Lake
-from quacklake.operations.reference import DEFAULT_SCHEMA, TableRef
 from quacklake.pipelines.definition import PipelineDefinition, SinkDefinition, SourceDefinition
 
 _PLACES = ("table_name", "location", "stream", "subject", "topic", "path")

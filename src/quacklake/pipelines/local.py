@@ -16,8 +16,10 @@ import sqlglot
 from sqlglot import exp
 
 from quacklake.connectors.protocols import Sink, SourceCheckpoint
+from quacklake.core.faults import reach
+from quacklake.core.sql.safety.reading import ReadingGuard
+from quacklake.core.sql.sessions import session_of
 from quacklake.errors import ConfigError, SqlError, UnsupportedFeatureError
-from quacklake.faults import reach
 from quacklake.lake import Lake
 from quacklake.pipelines.barrier import Barrier, Prepare, Stage
 from quacklake.pipelines.checkpoints import Checkpoints, Claim
@@ -27,8 +29,6 @@ from quacklake.pipelines.origins import Origins
 from quacklake.pipelines.reports import BatchReport
 from quacklake.pipelines.sinks import Sinks, open_source, poll_interval
 from quacklake.pipelines.windows import parse_query
-from quacklake.sql.safety.reading import ReadingGuard
-from quacklake.sql.sessions import session_of
 
 _STATEFUL = (exp.AggFunc, exp.Group, exp.Distinct, exp.Window, exp.Limit, exp.Order, exp.Except, exp.Intersect)
 _IDLE_CHECKPOINT = 60.0

@@ -12,8 +12,8 @@ from typing import Any
 
 from sqlglot import exp
 
+from quacklake.core.format.signatures import Signature
 from quacklake.errors import SqlError
-from quacklake.format.signatures import Signature
 from quacklake.pipelines.definition import SOURCE_NAME, PipelineDefinition
 from quacklake.pipelines.windows import parse_query
 

@@ -13,8 +13,8 @@ import pyarrow as pa
 from quacklake.connectors.options import ConnectorOptions
 from quacklake.connectors.protocols import CountingSink, Sink, Source
 from quacklake.connectors.registry import connector
+from quacklake.core.format.objects import NOTHING_YET
 from quacklake.errors import NotFoundError, StreamMismatchError
-from quacklake.format.objects import NOTHING_YET
 from quacklake.lake import Lake
 from quacklake.pipelines.checkpoints import Claim
 from quacklake.pipelines.definition import LAKE, PipelineDefinition, SourceDefinition

@@ -11,6 +11,7 @@ import pyarrow as pa
 import sqlglot
 from sqlglot import exp
 
+from quacklake.core.sql.result import Result
 from quacklake.errors import InputError, NotFoundError, SqlError
 from quacklake.lake import Lake
 from quacklake.pipelines.definition import LAKE, SOURCE_NAME, PipelineDefinition
@@ -19,11 +20,10 @@ from quacklake.pipelines.local import needs_state
 from quacklake.pipelines.pipeline import Pipeline
 from quacklake.pipelines.sinks import open_source
 from quacklake.pipelines.windows import parse_query
-from quacklake.sql.result import Result
 
 if TYPE_CHECKING:
-    from quacklake.sql.session import Session
-    from quacklake.sql.words import Cursor
+    from quacklake.core.sql.session import Session
+    from quacklake.core.sql.words import Cursor
 
 LOOK_ROWS = 10_000
 """The most rows that a query gets of a source without an end."""
@@ -183,7 +183,7 @@ def _columns(cursor: Cursor) -> dict[str, Any]:
 
 
 def _watermark(text: str) -> dict[str, str]:
-    from quacklake.sql.words import Cursor
+    from quacklake.core.sql.words import Cursor
 
     cursor = Cursor(text)
     cursor.expect("WATERMARK", "FOR")
@@ -200,7 +200,7 @@ def _watermark(text: str) -> dict[str, str]:
 
 def _options(cursor: Cursor) -> dict[str, Any]:
     """Parse ``(key = value, …)``. Keys are names or texts; values are texts, numbers, true and false."""
-    from quacklake.sql.words import Cursor
+    from quacklake.core.sql.words import Cursor
 
     found: dict[str, Any] = {}
     for item in cursor.items():

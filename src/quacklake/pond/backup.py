@@ -17,20 +17,20 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-from quacklake import faults, telemetry
 from quacklake.config import Config
+from quacklake.core import faults, telemetry
+from quacklake.core.maintenance.backup import back_up, check_not_pruned
+from quacklake.core.operations.stores import open_backups
+from quacklake.core.progress import Progress, silent
+from quacklake.core.storage import Store
+from quacklake.core.storage.store_pairs import copy_hashed
 from quacklake.errors import AlreadyExistsError, CommitConflict, CorruptFileError, InputError, NotFoundError
 from quacklake.lake.connect import replace_from_backup, restore_backup
 from quacklake.lake.lake import Lake
-from quacklake.maintenance.backup import back_up, check_not_pruned
-from quacklake.operations.stores import open_backups
 from quacklake.pond.control import TXNS, ControlLog
 from quacklake.pond.large_files import LargeFiles, sharded
 from quacklake.pond.places import DATA, LakePlace, PondPlace
 from quacklake.pond.pond import MARK, Pond
-from quacklake.progress import Progress, silent
-from quacklake.storage import Store
-from quacklake.storage.store_pairs import copy_hashed
 
 LARGE = "large"
 _MANIFESTS, LISTS = "ponds/", "lists/"
@@ -247,7 +247,7 @@ def pull(pond: Pond, place: BackupPlace, progress: Progress = silent) -> PondBac
 
 def _remote_ids(place: BackupPlace, newest: PondBackup) -> set[str]:
     """Return the ids of the transactions that a backup has."""
-    from quacklake.maintenance.backup.image import folder_of, read_batches
+    from quacklake.core.maintenance.backup.image import folder_of, read_batches
 
     found: set[str] = set()
     for batch in read_batches(place.store(DATA), folder_of(newest.data), "ducklake_snapshot_changes"):

@@ -14,19 +14,19 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from quacklake import telemetry
-from quacklake.duckdb_versions import arrow_reader, connect, first_row
+from quacklake.core import telemetry
+from quacklake.core.duckdb_versions import arrow_reader, connect, first_row
+from quacklake.core.format.names import fold, literal, quote
+from quacklake.core.format.schema import TableSchema
+from quacklake.core.operations.input_files import InputFiles
+from quacklake.core.operations.reference import TableRef
+from quacklake.core.operations.staging import Staged, stage
+from quacklake.core.transaction import Transaction
 from quacklake.errors import CorruptFileError, InputError, QuacklakeError
-from quacklake.format.names import fold, literal, quote
-from quacklake.format.schema import TableSchema
-from quacklake.operations.input_files import InputFiles
-from quacklake.operations.reference import TableRef
-from quacklake.operations.staging import Staged, stage
 from quacklake.pond.fs import FS
 from quacklake.pond.local_times import changes
 from quacklake.pond.spool import Watch
 from quacklake.pond.times import TimeColumn, find_column, number_bound, time_literal, utc
-from quacklake.transaction import Transaction
 
 LARGE = 16 << 20
 """The bytes of a file from which on the short way is worth a try."""

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from quacklake.core.storage.store import make_directory, replacing
 from quacklake.errors import AlreadyExistsError, InputError
 from quacklake.pond.fs import FS, NodePath
 from quacklake.pond.host_files import head_of, is_parquet, sha256_of
@@ -15,7 +16,6 @@ from quacklake.pond.large_files import BLOCK, blocks
 from quacklake.pond.nodes import EntryType
 from quacklake.pond.paths import is_folder, join
 from quacklake.pond.series import Imported, Origin, append_series, write_table
-from quacklake.storage.store import make_directory, replacing
 
 SERIES_SUFFIX = ".series"
 

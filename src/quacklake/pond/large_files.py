@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO, BinaryIO, Protocol
 
-from quacklake import faults, telemetry
+from quacklake.core import faults, telemetry
+from quacklake.core.format.names import uuid7
+from quacklake.core.storage import FileEntry, Store
 from quacklake.errors import CorruptFileError
-from quacklake.format.names import uuid7
-from quacklake.storage import FileEntry, Store
 
 THRESHOLD = 64 * 1024
 """The most bytes of a file that the tree itself holds."""

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 import pyarrow.compute as pc
 
-from quacklake import faults
-from quacklake.maintenance.policy import Job, Policy
-from quacklake.maintenance.scheduler import JobReport, Maintainer
+from quacklake.core import faults
+from quacklake.core.maintenance.policy import Job, Policy
+from quacklake.core.maintenance.scheduler import JobReport, Maintainer
+from quacklake.core.progress import Progress, silent
 from quacklake.pond import reduces
 from quacklake.pond.large_files import GRACE
 from quacklake.pond.nodes import NODES
 from quacklake.pond.pond import Pond
 from quacklake.pond.reduces import Upkeep
-from quacklake.progress import Progress, silent
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from quacklake import faults, telemetry
+from quacklake.core import faults, telemetry
+from quacklake.core.format.snapshots import is_tag
 from quacklake.errors import AlreadyExistsError, NotFoundError, QuacklakeError, UnsupportedFeatureError
-from quacklake.format.snapshots import is_tag
 from quacklake.lake.connect import connect
 from quacklake.lake.lake import Lake, LakeAt, LakeTransaction
 from quacklake.pond import backend, control, places

@@ -6,14 +6,14 @@ import datetime as dt
 import json
 from dataclasses import dataclass
 
-from quacklake import faults
+from quacklake.core import faults
+from quacklake.core.maintenance.backup import PruneMark, list_backups
+from quacklake.core.maintenance.backup import prune as prune_lake
+from quacklake.core.operations.times import before
+from quacklake.core.progress import Progress, silent
 from quacklake.errors import InputError
-from quacklake.maintenance.backup import PruneMark, list_backups
-from quacklake.maintenance.backup import prune as prune_lake
-from quacklake.operations.times import before
 from quacklake.pond.backup import LISTS, BackupPlace, PondBackup, manifest_of
 from quacklake.pond.places import DATA
-from quacklake.progress import Progress, silent
 
 _YOUNG = dt.timedelta(days=1)
 """Files of this age may be those of a backup that is being made."""

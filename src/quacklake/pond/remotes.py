@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from quacklake import telemetry
 from quacklake.config import resolve
 from quacklake.config.mappings import Options
 from quacklake.connectors.options import resolved
+from quacklake.core import telemetry
+from quacklake.core.progress import Progress, silent
 from quacklake.errors import ConfigError, InputError, NotFoundError, QuacklakeError, nearest
 from quacklake.pond.backup import BackupDone, BackupPlace, PondBackup, backup
 from quacklake.pond.backup import pull as pull_from
@@ -24,7 +25,6 @@ from quacklake.pond.nodes import EntryType, Node
 from quacklake.pond.paths import parts
 from quacklake.pond.pond import Pond
 from quacklake.pond.tree import Tree
-from quacklake.progress import Progress, silent
 
 FOLDER = "/sys/remotes"
 _log = logging.getLogger("quacklake.pond")

@@ -10,7 +10,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from quacklake import telemetry
+from quacklake.core import telemetry
+from quacklake.core.progress import Progress, silent
 from quacklake.errors import InputError, InternalError, NotFoundError, QuacklakeError, nearest
 from quacklake.pond.collectors.base import Report, Run, Runnable
 from quacklake.pond.factories.registry import factory_of
@@ -19,7 +20,6 @@ from quacklake.pond.nodes import CONFIG, SCHEDULE, EntryType
 from quacklake.pond.pond import Pond
 from quacklake.pond.resources import COLLECTORS
 from quacklake.pond.schedules import Schedule, parse_schedule
-from quacklake.progress import Progress, silent
 
 _LOOK = 0.5
 """Seconds between two looks at the pond for resources that are new or gone."""

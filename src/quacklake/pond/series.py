@@ -9,13 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from quacklake import faults, telemetry
+from quacklake.core import faults, telemetry
+from quacklake.core.format.names import fold, quote
+from quacklake.core.format.schema import Column, TableSchema, from_arrow
+from quacklake.core.format.types import can_store
+from quacklake.core.operations.frames import Input, to_source
+from quacklake.core.operations.input_files import InputFiles
 from quacklake.errors import AlreadyExistsError, InputError, SchemaMismatchError
-from quacklake.format.names import fold, quote
-from quacklake.format.schema import Column, TableSchema, from_arrow
-from quacklake.format.types import can_store
-from quacklake.operations.frames import Input, to_source
-from quacklake.operations.input_files import InputFiles
 from quacklake.pond import bulk
 from quacklake.pond.fs import FS, NodePath
 from quacklake.pond.inputs import ImportOptions

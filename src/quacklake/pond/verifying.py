@@ -6,14 +6,14 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from quacklake.core.format.names import quote
+from quacklake.core.progress import Progress, silent
 from quacklake.errors import CorruptFileError
-from quacklake.format.names import quote
 from quacklake.pond import backend
 from quacklake.pond.fs import FS
 from quacklake.pond.nodes import KEEPS_CONFLICTS, TIMESTAMP_COLUMN, EntryType
 from quacklake.pond.paths import DATA_SCHEMA, table_of
 from quacklake.pond.pond import Pond
-from quacklake.progress import Progress, silent
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,18 +8,18 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from quacklake.core.format.names import fold, quote
+from quacklake.core.format.schema import Column, TableSchema
+from quacklake.core.format.texts import parse_column
+from quacklake.core.format.types import can_widen
+from quacklake.core.operations import dml, evolution
+from quacklake.core.operations.frames import Source
+from quacklake.core.operations.reference import TableRef
+from quacklake.core.transaction import Transaction
 from quacklake.errors import InputError, SchemaMismatchError
-from quacklake.format.names import fold, quote
-from quacklake.format.schema import Column, TableSchema
-from quacklake.format.texts import parse_column
-from quacklake.format.types import can_widen
-from quacklake.operations import dml, evolution
-from quacklake.operations.frames import Source
-from quacklake.operations.reference import TableRef
 from quacklake.pond.fs import FS, NodePath
 from quacklake.pond.nodes import TIMESTAMP_COLUMN, EntryType
 from quacklake.pond.paths import table_of
-from quacklake.transaction import Transaction
 
 _EXACT = 1 << 53
 """The largest whole number up to which a double holds each exactly."""

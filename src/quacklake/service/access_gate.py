@@ -9,15 +9,15 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from quacklake.access import PrincipalRules, TenantUser
-from quacklake.access.tokens import OWN
+from quacklake.core.access import PrincipalRules, TenantUser
+from quacklake.core.access.tokens import OWN
+from quacklake.core.format.access import Privilege
+from quacklake.core.format.names import may_be_in_name, tenant_key
+from quacklake.core.telemetry import error_facts
 from quacklake.errors import InternalError, NotFoundError, QuacklakeError, Terminal, UnauthenticatedError
-from quacklake.format.access import Privilege
-from quacklake.format.names import may_be_in_name, tenant_key
 from quacklake.lake import Lake
 from quacklake.service.identity import Identity, Role
 from quacklake.service.problems import LakesFullError
-from quacklake.telemetry import error_facts
 
 if TYPE_CHECKING:
     from quacklake.service.web_tokens import WebTokens
@@ -34,7 +34,7 @@ _MOST_RETRY_SECONDS = 30.0
 
 
 class TenantUsers(Protocol):
-    """The users of the catalogs of a shared lake; see ``quacklake.access.TenantTokens``."""
+    """The users of the catalogs of a shared lake; see ``quacklake.core.access.TenantTokens``."""
 
     def verify(self, token: str, catalog: str | None = None) -> TenantUser:
         """Return the user of a token, in the catalog of a name or in any."""

@@ -19,7 +19,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from quacklake import faults, telemetry
+from quacklake.core import faults, telemetry
+from quacklake.core.format.objects import StreamMark, TableInfo
+from quacklake.core.format.schema import TableSchema
+from quacklake.core.format.signatures import Signature
+from quacklake.core.operations.handles import LakeHandle
+from quacklake.core.operations.reference import TableRef
 from quacklake.errors import (
     CancelledError,
     CatalogError,
@@ -29,11 +34,6 @@ from quacklake.errors import (
     StorageError,
     StreamBatchDoneError,
 )
-from quacklake.format.objects import StreamMark, TableInfo
-from quacklake.format.schema import TableSchema
-from quacklake.format.signatures import Signature
-from quacklake.operations.handles import LakeHandle
-from quacklake.operations.reference import TableRef
 from quacklake.service.bodies import PlainRows, joined, plain_rows, rows_of
 from quacklake.service.commits import RACES, committed, opened
 from quacklake.service.idempotency import ForgetKeys, Key, check_count, known_answers
@@ -41,8 +41,8 @@ from quacklake.service.problems import StalledError, TooBusyError
 from quacklake.service.settings import ServiceSettings
 
 if TYPE_CHECKING:
+    from quacklake.core.transaction import Transaction
     from quacklake.lake import Lake
-    from quacklake.transaction import Transaction
 
 __all__ = ["Append", "GroupCommits", "late"]
 

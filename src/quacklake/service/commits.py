@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from quacklake.core.operations.handles import LakeHandle, TransactionHandle
 from quacklake.errors import StreamBatchDoneError
 from quacklake.lake.lake import LakeTransaction
-from quacklake.operations.handles import LakeHandle, TransactionHandle
 from quacklake.service.idempotency import Key, known_answers
 from quacklake.service.problems import TooBusyError
 
 if TYPE_CHECKING:
+    from quacklake.core.transaction import Transaction
     from quacklake.lake import Lake
-    from quacklake.transaction import Transaction
 
 __all__ = ["RACES", "commit_once", "committed", "opened"]
 

@@ -9,15 +9,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from quacklake.core.format.snapshots import render_changes
 from quacklake.errors import QuacklakeError
-from quacklake.format.snapshots import render_changes
 from quacklake.service.identity import Identity, Role
 from quacklake.service.jobs import Job
 from quacklake.service.problems import TooBusyError
 
 if TYPE_CHECKING:
+    from quacklake.core.operations.handles import LakeHandle
     from quacklake.lake import Lake
-    from quacklake.operations.handles import LakeHandle
     from quacklake.service.state import Service
 
 __all__ = ["Events"]

@@ -15,7 +15,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quacklake import duckdb_versions
+from quacklake.core import duckdb_versions
 from quacklake.errors import InputError, ResultTooLargeError, UnsupportedFeatureError
 
 __all__ = ["check_ipc", "check_parquet", "plain_batch", "plain_schema", "too_large", "unpacked_size"]

@@ -19,9 +19,9 @@ from quacklake.service.state import Service, service_of
 from quacklake.service.values import resolved_version
 
 if TYPE_CHECKING:
-    from quacklake.format.objects import TableInfo
+    from quacklake.core.format.objects import TableInfo
+    from quacklake.core.transaction import Transaction
     from quacklake.lake import Lake, LakeAt
-    from quacklake.transaction import Transaction
 
 __all__ = ["FACTS", "LIMIT", "NOT_CHANGED", "SNAPSHOT", "answer_facts", "etag", "known", "page_size", "read_whole"]
 

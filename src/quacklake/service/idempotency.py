@@ -15,18 +15,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from quacklake.core.format.objects import StreamMark, request_stream
+from quacklake.core.operations.handles import LakeHandle
+from quacklake.core.operations.options import StreamPositions
+from quacklake.core.operations.reference import TableRef
+from quacklake.core.telemetry import error_facts
 from quacklake.errors import AlreadyExistsError, InputError
-from quacklake.format.objects import StreamMark, request_stream
-from quacklake.operations.handles import LakeHandle
-from quacklake.operations.options import StreamPositions
-from quacklake.operations.reference import TableRef
 from quacklake.service.digests import json_digest
 from quacklake.service.encoding import JSON, NDJSON
-from quacklake.telemetry import error_facts
 
 if TYPE_CHECKING:
+    from quacklake.core.transaction import Transaction
     from quacklake.lake import Lake
-    from quacklake.transaction import Transaction
 
 __all__ = ["ForgetKeys", "Key", "check_count", "key_of", "known_answers"]
 

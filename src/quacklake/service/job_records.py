@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from quacklake.catalog import Reader, own_tables
-from quacklake.format.objects import StreamMark, job_stream
+from quacklake.core.catalog import Reader, own_tables
+from quacklake.core.format.objects import StreamMark, job_stream
 from quacklake.service.problems import TooBusyError
 
 if TYPE_CHECKING:

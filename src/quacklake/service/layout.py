@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quacklake.catalog.reading.health import file_bounds
-from quacklake.format.bounds import Comparable, comparable, decode, encode_comparable
-from quacklake.format.layout import key_texts
-from quacklake.format.types import StatsKind, scalar
-from quacklake.scan.plan import column_key, unreadable_key
+from quacklake.core.catalog.reading.health import file_bounds
+from quacklake.core.format.bounds import Comparable, comparable, decode, encode_comparable
+from quacklake.core.format.layout import key_texts
+from quacklake.core.format.types import StatsKind, scalar
+from quacklake.core.scan.plan import column_key, unreadable_key
 
 if TYPE_CHECKING:
-    from quacklake.format.objects import TableInfo
-    from quacklake.format.schema import Column
-    from quacklake.scan import ScanPlan
-    from quacklake.transaction import Transaction
+    from quacklake.core.format.objects import TableInfo
+    from quacklake.core.format.schema import Column
+    from quacklake.core.scan import ScanPlan
+    from quacklake.core.transaction import Transaction
 
 __all__ = ["Partition", "files", "keys", "partitions", "statistics"]
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from quacklake.core.format.names import MAX_TENANT_NAME
+from quacklake.core.format.objects import Limits
 from quacklake.errors import InputError, UnauthenticatedError
-from quacklake.format.names import MAX_TENANT_NAME
-from quacklake.format.objects import Limits
 from quacklake.service.access_gate import AccessGate
 from quacklake.service.facts import CURSOR, LIMIT, cursor_of, not_a_cursor, page_size, position_of
 from quacklake.service.identity import hashed
@@ -23,8 +23,8 @@ from quacklake.service.parameters import check_parameters
 from quacklake.service.state import Service, bearer, service_of
 
 if TYPE_CHECKING:
+    from quacklake.core.tenancy.tenants import Tenant, TenantStats
     from quacklake.lake.tenants import Tenants
-    from quacklake.tenancy.tenants import Tenant, TenantStats
 
 __all__ = ["Operator", "operator_router"]
 

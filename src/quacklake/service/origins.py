@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quacklake.core.format.names import quote
+from quacklake.core.operations.reference import TableRef
 from quacklake.errors import InputError, NotFoundError, QuacklakeError
-from quacklake.format.names import quote
-from quacklake.operations.reference import TableRef
 from quacklake.service.identity import Identity, Role
 from quacklake.service.runners import body_facts
 from quacklake.service.state import Service

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from quacklake.core.format.evolution import PRIMARY_KEY, key_columns
+from quacklake.core.format.names import literal, quote
+from quacklake.core.operations.reference import TableRef
 from quacklake.errors import InputError
-from quacklake.format.evolution import PRIMARY_KEY, key_columns
-from quacklake.format.names import literal, quote
-from quacklake.operations.reference import TableRef
 from quacklake.service.differences import columns_changed
 
 if TYPE_CHECKING:
-    from quacklake.format.objects import TableInfo
+    from quacklake.core.format.objects import TableInfo
     from quacklake.service.identity import Identity
     from quacklake.service.state import Service
 

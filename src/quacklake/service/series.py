@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from quacklake.core.format.names import literal, quote
+from quacklake.core.operations.reference import TableRef
 from quacklake.errors import (
     InputError,
     NotFoundError,
@@ -22,8 +24,6 @@ from quacklake.errors import (
     StatementTimeoutError,
     UnsupportedFeatureError,
 )
-from quacklake.format.names import literal, quote
-from quacklake.operations.reference import TableRef
 
 if TYPE_CHECKING:
     from quacklake.lake import LakeAt

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
-from quacklake import telemetry
+from quacklake.core import telemetry
+from quacklake.core.sql.sessions import session
 from quacklake.errors import QuacklakeError
 from quacklake.service.settings import ServiceSettings
-from quacklake.sql.sessions import session
 
 if TYPE_CHECKING:
+    from quacklake.core.sql.session import Session
     from quacklake.lake import Lake, LakeAt
-    from quacklake.sql.session import Session
 
 __all__ = ["LentSession", "SafeSessions"]
 

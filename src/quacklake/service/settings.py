@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from quacklake.errors import ConfigError
 
 if TYPE_CHECKING:
-    from quacklake.sql.safety import Safety
+    from quacklake.core.sql.safety import Safety
 
 __all__ = ["ServiceSettings", "is_loopback"]
 
@@ -128,7 +128,7 @@ class ServiceSettings:
 
     def safety(self, *, read_only: bool) -> Safety:
         """Return the limits of a session for statements."""
-        from quacklake.sql.safety import Safety  # takes longer than all that a service does before it listens
+        from quacklake.core.sql.safety import Safety  # takes longer than all that a service does before it listens
 
         return Safety.server(
             read_only=read_only,

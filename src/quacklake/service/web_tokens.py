@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 
 import jwt
 
+from quacklake.core.format.access import check_access_name
 from quacklake.errors import ConfigError, ConnectorUnavailableError, InvalidNameError, LimitError, UnauthenticatedError
-from quacklake.format.access import check_access_name
 from quacklake.service.settings import is_loopback
 
 __all__ = ["ALGORITHMS", "WebTokens"]

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from quacklake.core.format.bounds import Predicate
+from quacklake.core.format.objects import TableInfo
+from quacklake.core.format.schema import TableSchema, from_arrow
+from quacklake.core.operations.context import LakeContext
+from quacklake.core.operations.handles import LakeHandle
+from quacklake.core.transaction import Transaction
 from quacklake.errors import UnsupportedFeatureError
-from quacklake.format.bounds import Predicate
-from quacklake.format.objects import TableInfo
-from quacklake.format.schema import TableSchema, from_arrow
-from quacklake.operations.context import LakeContext
-from quacklake.operations.handles import LakeHandle
 from quacklake.spark.expressions.translator import ExpressionScope
 from quacklake.spark.read.scan import SparkScan
 from quacklake.spark.runtime.local import arrow_schema, with_variants
@@ -21,7 +22,6 @@ from quacklake.spark.runtime.session import find_session, has_time
 from quacklake.spark.write.rows import SparkRows
 from quacklake.spark.write.tasks import Staging
 from quacklake.spark.write.writer import SparkWriter
-from quacklake.transaction import Transaction
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,18 +7,20 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from quacklake.core.format.bounds import ANYTHING
+from quacklake.core.format.objects import TableInfo, check_stream
+from quacklake.core.format.snapshots import Operation
+from quacklake.core.operations import dml, evolution
+from quacklake.core.operations.change_feed import Bound
+from quacklake.core.operations.expression import Expression
+from quacklake.core.operations.handles import Handle, HasHandle, LakeHandle
+from quacklake.core.operations.reference import TableRef
+from quacklake.core.operations.statements import MergeResult
+from quacklake.core.operations.versions import choose_version
+from quacklake.core.scan import Filter, to_predicate
+from quacklake.core.sql.sessions import LakeSessions
+from quacklake.core.transaction import Transaction
 from quacklake.errors import InputError, SnapshotExpiredError, UnsupportedFeatureError
-from quacklake.format.bounds import ANYTHING
-from quacklake.format.objects import TableInfo, check_stream
-from quacklake.format.snapshots import Operation
-from quacklake.operations import dml, evolution
-from quacklake.operations.change_feed import Bound
-from quacklake.operations.expression import Expression
-from quacklake.operations.handles import Handle, HasHandle, LakeHandle
-from quacklake.operations.reference import TableRef
-from quacklake.operations.statements import MergeResult
-from quacklake.operations.versions import choose_version
-from quacklake.scan import Filter, to_predicate
 from quacklake.spark.changes.partition_overwrite import DYNAMIC, MODES, overwrite_partitions
 from quacklake.spark.maintenance import SparkMaintaining
 from quacklake.spark.runtime.settings import has_sources, parse_version, require_pyspark, require_sources
@@ -33,8 +35,6 @@ from quacklake.spark.streams.source import (
     trigger_of,
 )
 from quacklake.spark.streams.source import MODES as STREAM_MODES
-from quacklake.sql.sessions import LakeSessions
-from quacklake.transaction import Transaction
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn

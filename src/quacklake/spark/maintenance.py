@@ -12,25 +12,25 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec
 
 import pyarrow.compute as pc
 
-from quacklake.engines.duckdb.compaction import CompactionFiles
+from quacklake.core.engines.duckdb.compaction import CompactionFiles
+from quacklake.core.format.layout import SortSpec
+from quacklake.core.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID, TableInfo
+from quacklake.core.format.schema import Column
+from quacklake.core.maintenance.compaction import Compactor
+from quacklake.core.maintenance.lake_maintenance import LakeMaintenance
+from quacklake.core.maintenance.policy import Policy
+from quacklake.core.maintenance.reports import CompactionReport
+from quacklake.core.maintenance.scheduler import MaintenanceReport
+from quacklake.core.maintenance.table_maintenance import TableMaintenance
+from quacklake.core.operations.handles import Handle, LakeHandle
+from quacklake.core.operations.reference import TableRef
+from quacklake.core.progress import Progress, silent
+from quacklake.core.scan import ScanPlan
+from quacklake.core.storage import S3Options, Store
+from quacklake.core.transaction import NewDataFile, Transaction
 from quacklake.errors import UnsupportedFeatureError
-from quacklake.format.layout import SortSpec
-from quacklake.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID, TableInfo
-from quacklake.format.schema import Column
-from quacklake.maintenance.compaction import Compactor
-from quacklake.maintenance.lake_maintenance import LakeMaintenance
-from quacklake.maintenance.policy import Policy
-from quacklake.maintenance.reports import CompactionReport
-from quacklake.maintenance.scheduler import MaintenanceReport
-from quacklake.maintenance.table_maintenance import TableMaintenance
-from quacklake.operations.handles import Handle, LakeHandle
-from quacklake.operations.reference import TableRef
-from quacklake.progress import Progress, silent
-from quacklake.scan import ScanPlan
 from quacklake.spark.runtime.settings import require_pyspark
 from quacklake.spark.runtime.types import quote
-from quacklake.storage import S3Options, Store
-from quacklake.transaction import NewDataFile, Transaction
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
+from quacklake.core.format.bounds import ANYTHING
+from quacklake.core.format.names import fold, literal
+from quacklake.core.format.objects import TableInfo
+from quacklake.core.format.schema import Column
+from quacklake.core.format.types import parse_type
+from quacklake.core.materialized.spark_text import FEEDS
+from quacklake.core.operations.context import LakeContext
+from quacklake.core.operations.handles import LakeHandle
+from quacklake.core.scan import ScanPlan
+from quacklake.core.transaction import Transaction
 from quacklake.errors import PredicateError, UnsupportedFeatureError
-from quacklake.format.bounds import ANYTHING
-from quacklake.format.names import fold, literal
-from quacklake.format.objects import TableInfo
-from quacklake.format.schema import Column
-from quacklake.format.types import parse_type
-from quacklake.materialized.spark_text import FEEDS
-from quacklake.operations.context import LakeContext
-from quacklake.operations.handles import LakeHandle
-from quacklake.scan import ScanPlan
 from quacklake.spark.runtime.settings import require_pyspark
-from quacklake.transaction import Transaction
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,8 +10,8 @@ from sqlalchemy import exc, types
 from sqlalchemy.dialects.postgresql.base import PGCompiler, PGDDLCompiler, PGTypeCompiler
 from sqlalchemy.sql.compiler import IdentifierPreparer
 
-from quacklake import duckdb_versions
-from quacklake.format.names import literal
+from quacklake.core import duckdb_versions
+from quacklake.core.format.names import literal
 from quacklake.sqlalchemy.types import TYPES
 
 

@@ -10,14 +10,14 @@ from uuid import uuid4
 import duckdb
 import pyarrow as pa
 
-from quacklake import faults
-from quacklake.duckdb_versions import connect
-from quacklake.engines.duckdb.expressions import plain_expression
+from quacklake.core import faults
+from quacklake.core.duckdb_versions import connect
+from quacklake.core.engines.duckdb.expressions import plain_expression
+from quacklake.core.format.names import literal, quote
+from quacklake.core.storage.store import sync
 from quacklake.errors import AlreadyExistsError, InputError
 from quacklake.extend.schemas import Column
-from quacklake.format.names import literal, quote
 from quacklake.lake.transfers import LeftOut
-from quacklake.storage.store import sync
 from quacklake.transfer.places import REPLACE
 from quacklake.transfer.targets import ExportedTable, View, run_copy
 

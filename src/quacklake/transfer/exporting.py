@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 
 from quacklake import LakeAt
+from quacklake.core.format.names import quote
+from quacklake.core.operations.handles import LakeHandle, SnapshotHandle
+from quacklake.core.operations.reference import TableRef
+from quacklake.core.progress import Progress, silent
 from quacklake.errors import InputError, NotFoundError, UnsupportedFeatureError
-from quacklake.format.names import quote
 from quacklake.lake.transfers import ExportReport, TransferredTable
-from quacklake.operations.handles import LakeHandle, SnapshotHandle
-from quacklake.operations.reference import TableRef
-from quacklake.progress import Progress, silent
 from quacklake.transfer.tables import Selection, sql_name
 from quacklake.transfer.targets import ExportedTable, ExportTarget, View, open_target
 

@@ -9,13 +9,13 @@ from pathlib import Path, PurePosixPath
 import pyarrow as pa
 
 from quacklake import Lake, LakeTransaction
+from quacklake.core.format.schema import from_arrow
+from quacklake.core.operations.input_csv import CsvOptions
+from quacklake.core.operations.input_files import InputFiles, open_files
+from quacklake.core.operations.reference import DEFAULT_SCHEMA, TableRef
+from quacklake.core.operations.stores import open_store
 from quacklake.errors import InputError
-from quacklake.format.schema import from_arrow
 from quacklake.lake.transfers import LeftOut
-from quacklake.operations.input_csv import CsvOptions
-from quacklake.operations.input_files import InputFiles, open_files
-from quacklake.operations.reference import DEFAULT_SCHEMA, TableRef
-from quacklake.operations.stores import open_store
 from quacklake.transfer.tables import Selection, SourceTable, SourceView, Unit
 
 

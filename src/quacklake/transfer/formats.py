@@ -11,10 +11,10 @@ from typing import Any
 from quacklake import Lake
 from quacklake.connectors.registry import connector
 from quacklake.connectors.table_source import NOTHING, TableSource
+from quacklake.core.format.schema import from_arrow
+from quacklake.core.operations.reference import DEFAULT_SCHEMA, TableRef
 from quacklake.errors import InputError, UnsupportedFeatureError
-from quacklake.format.schema import from_arrow
 from quacklake.lake.transfers import ImportReport, LeftOut, TransferredTable
-from quacklake.operations.reference import DEFAULT_SCHEMA, TableRef
 from quacklake.transfer.tables import Selection, SourceTable, SourceView, Unit
 
 _METADATA = re.compile(r"v?(\d+)(?:-[^/]*)?(?:\.gz)?\.metadata\.json")

@@ -12,16 +12,16 @@ from pyiceberg.exceptions import NamespaceAlreadyExistsError
 from pyiceberg.table import CreateTableTransaction, Table
 from pyiceberg.table.refs import MAIN_BRANCH
 
-from quacklake import faults
 from quacklake.connectors.iceberg.catalogs import IcebergTable, failing
 from quacklake.connectors.iceberg.files import data_file, iceberg_stage, storage_of
 from quacklake.connectors.iceberg.partitions import partition_record, partition_spec
 from quacklake.connectors.iceberg.schemas import with_ids
 from quacklake.connectors.object_store import open_store
 from quacklake.connectors.options import ConnectorOptions
+from quacklake.core import faults
+from quacklake.core.operations.context import LakeContext
 from quacklake.errors import AlreadyExistsError, InputError
 from quacklake.lake.transfers import LeftOut
-from quacklake.operations.context import LakeContext
 from quacklake.transfer.delta_target import changed_types, converted, delta_columns
 from quacklake.transfer.new_folders import RemoteFolder, described, remote_store
 from quacklake.transfer.places import check_target, local

@@ -17,7 +17,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quacklake import Lake, LakeTransaction, faults
+from quacklake import Lake, LakeTransaction
+from quacklake.core import faults
+from quacklake.core.format.names import check_name, fold, format_path
+from quacklake.core.format.objects import StreamMark, TableInfo
+from quacklake.core.operations.expression import Expression
+from quacklake.core.operations.handles import LakeHandle
+from quacklake.core.operations.input_csv import CsvOptions
+from quacklake.core.operations.reference import DEFAULT_SCHEMA, TableRef
+from quacklake.core.progress import Progress, silent
 from quacklake.errors import (
     AlreadyExistsError,
     InputError,
@@ -26,14 +34,7 @@ from quacklake.errors import (
     StreamBatchDoneError,
     StreamMismatchError,
 )
-from quacklake.format.names import check_name, fold, format_path
-from quacklake.format.objects import StreamMark, TableInfo
 from quacklake.lake.transfers import ImportReport, LeftOut, TransferredTable
-from quacklake.operations.expression import Expression
-from quacklake.operations.handles import LakeHandle
-from quacklake.operations.input_csv import CsvOptions
-from quacklake.operations.reference import DEFAULT_SCHEMA, TableRef
-from quacklake.progress import Progress, silent
 from quacklake.transfer.places import check_source
 from quacklake.transfer.sources import FORMATS, SERVERS, kind_of, open_source
 from quacklake.transfer.tables import Selection, SourceTable

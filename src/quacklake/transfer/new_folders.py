@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Protocol
 from uuid import uuid4
 
-from quacklake import faults
 from quacklake.connectors.object_store import spelled
+from quacklake.core import faults
+from quacklake.core.operations.context import LakeContext
+from quacklake.core.operations.stores import open_store
+from quacklake.core.storage import Store
+from quacklake.core.storage.store import sync
 from quacklake.errors import AlreadyExistsError, InputError
-from quacklake.operations.context import LakeContext
-from quacklake.operations.stores import open_store
-from quacklake.storage import Store
-from quacklake.storage.store import sync
 from quacklake.transfer.places import REPLACE, check_remote, check_target, local
 
 COMPLETE = "_SUCCESS"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from quacklake.core.operations.context import LakeContext
+from quacklake.core.storage import Store
+from quacklake.core.storage.store_pairs import overlap
 from quacklake.errors import InputError, PathError
-from quacklake.operations.context import LakeContext
-from quacklake.storage import Store
-from quacklake.storage.store_pairs import overlap
 
 REPLACE = "it stays unless you say --force, or replace in Python"
 

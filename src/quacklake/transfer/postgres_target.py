@@ -11,12 +11,12 @@ import pyarrow as pa
 from psycopg import sql
 from pyarrow import csv
 
-from quacklake import faults
 from quacklake.config import redact
-from quacklake.duckdb_versions import arrow_reader
+from quacklake.core import faults
+from quacklake.core.duckdb_versions import arrow_reader
+from quacklake.core.format.names import quote
 from quacklake.errors import AlreadyExistsError, ConnectorError, ConnectorUnavailableError, InputError
 from quacklake.extend.schemas import Column
-from quacklake.format.names import quote
 from quacklake.lake.transfers import LeftOut
 from quacklake.transfer.places import REPLACE
 from quacklake.transfer.tables import BATCH_ROWS

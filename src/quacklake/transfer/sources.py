@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from quacklake import Lake
+from quacklake.core.operations.input_csv import CsvOptions
+from quacklake.core.operations.reference import TableRef
 from quacklake.errors import InputError, MissingExtraError
-from quacklake.operations.input_csv import CsvOptions
-from quacklake.operations.reference import TableRef
 from quacklake.transfer.tables import ImportSource
 
 FOLDERS = ("parquet", "csv", "json")

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 import duckdb
 import pyarrow as pa
 
-from quacklake.duckdb_versions import arrow_reader, connect
+from quacklake.core.duckdb_versions import arrow_reader, connect
+from quacklake.core.format.names import quote
+from quacklake.core.operations.column_types import to_column
+from quacklake.core.operations.reference import DEFAULT_SCHEMA
 from quacklake.errors import ConnectorError, InputError
 from quacklake.extend.schemas import Column
-from quacklake.format.names import quote
 from quacklake.lake.transfers import LeftOut
-from quacklake.operations.column_types import to_column
-from quacklake.operations.reference import DEFAULT_SCHEMA
 from quacklake.transfer.tables import BATCH_ROWS, Selection, SourceTable, SourceView, Unit
 from quacklake.transfer.types import checked_mapping, schema_of
 

@@ -11,8 +11,8 @@ from typing import NamedTuple, Protocol
 import pyarrow as pa
 
 from quacklake import LakeTransaction
+from quacklake.core.format.names import parts_of, quote
 from quacklake.extend.schemas import TableSchema
-from quacklake.format.names import parts_of, quote
 from quacklake.lake.transfers import LeftOut
 
 BATCH_ROWS = 65_536

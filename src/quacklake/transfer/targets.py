@@ -10,12 +10,12 @@ from typing import Any, Protocol
 import duckdb
 import pyarrow as pa
 
-from quacklake.duckdb_versions import connect
+from quacklake.core.duckdb_versions import connect
+from quacklake.core.format.names import literal, quote
+from quacklake.core.operations.context import LakeContext
 from quacklake.errors import InputError, MissingExtraError
 from quacklake.extend.schemas import Column, TableSchema
-from quacklake.format.names import literal, quote
 from quacklake.lake.transfers import LeftOut
-from quacklake.operations.context import LakeContext
 from quacklake.transfer.new_folders import ExportFolder, described, open_folder
 from quacklake.transfer.places import check_target, local
 from quacklake.transfer.sources import FOLDERS, FORMATS, WORKBOOKS, kind_of

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from quacklake.core.format.names import quote
+from quacklake.core.operations.column_types import to_column, to_schema
 from quacklake.errors import InputError
 from quacklake.extend.schemas import Column, TableSchema
-from quacklake.format.names import quote
-from quacklake.operations.column_types import to_column, to_schema
 
 _MAPPED = {"enum": "VARCHAR", "bit": "VARCHAR", "bignum": "VARCHAR"}
 """Types of DuckDB that a lake does not have, and that keep every value as a text."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from quacklake import Lake
-from quacklake.duckdb_versions import connect
+from quacklake.core.duckdb_versions import connect
+from quacklake.core.operations.reference import DEFAULT_SCHEMA
+from quacklake.core.sql import tree
+from quacklake.core.sql.safety.checks import check
 from quacklake.errors import AlreadyExistsError, InputError, QuacklakeError
 from quacklake.lake.transfers import LeftOut
-from quacklake.operations.reference import DEFAULT_SCHEMA
-from quacklake.sql import tree
-from quacklake.sql.safety.checks import check
 from quacklake.transfer.tables import SourceView, sql_name
 
 

@@ -16,16 +16,17 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import quacklake
-from quacklake import Lake, telemetry
-from quacklake.catalog.reading import known_bounds
-from quacklake.catalog.reading.known_bounds import BoundsMemory, TableBounds
-from quacklake.catalog.reading.pruning import NAN, NULLS, facets_of, may_match, typed
-from quacklake.format import bounds
-from quacklake.format.bounds import Bounds, Compare, Every, IsNull, Predicate, Some, compare
-from quacklake.format.schema import Column
-from quacklake.format.snapshots import Snapshot
-from quacklake.scan import remembered
-from quacklake.scan.planner import to_predicate
+from quacklake import Lake
+from quacklake.core import telemetry
+from quacklake.core.catalog.reading import known_bounds
+from quacklake.core.catalog.reading.known_bounds import BoundsMemory, TableBounds
+from quacklake.core.catalog.reading.pruning import NAN, NULLS, facets_of, may_match, typed
+from quacklake.core.format import bounds
+from quacklake.core.format.bounds import Bounds, Compare, Every, IsNull, Predicate, Some, compare
+from quacklake.core.format.schema import Column
+from quacklake.core.format.snapshots import Snapshot
+from quacklake.core.scan import remembered
+from quacklake.core.scan.planner import to_predicate
 from tests.catalog.stock import Stock
 from tests.seeds import LONG, SEED, chance, some
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import quacklake
-from quacklake.catalog.reading.health import metadata_table
+from quacklake.core.catalog.reading.health import metadata_table
 from tests.layout import LAYOUT
 
 

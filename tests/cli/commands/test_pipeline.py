@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 import quacklake
-from quacklake.catalog import own_tables
-from quacklake.maintenance.holders import new_holder
-from quacklake.maintenance.scheduler import claim
+from quacklake.core.catalog import own_tables
+from quacklake.core.maintenance.holders import new_holder
+from quacklake.core.maintenance.scheduler import claim
 from quacklake.pipelines.pipeline import PipelineLease
 from tests.cli.conftest import Run
 

@@ -18,8 +18,8 @@ import pytest
 
 from quacklake.cli.commands.sql import Statements
 from quacklake.cli.context import Context, Options
+from quacklake.core.sql.sessions import session_of
 from quacklake.errors import CancelledError
-from quacklake.sql.sessions import session_of
 from tests.cli.conftest import Run
 
 

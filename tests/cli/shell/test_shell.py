@@ -20,7 +20,7 @@ from prompt_toolkit.document import Document
 from quacklake.cli.commands.sql import Statements
 from quacklake.cli.context import Context, Options
 from quacklake.cli.shell import CompletionNames, History, Shell, SqlCompleter, is_whole
-from quacklake.sql.sessions import session_of
+from quacklake.core.sql.sessions import session_of
 
 pytestmark = pytest.mark.daily(0.7)
 

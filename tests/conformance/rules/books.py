@@ -16,8 +16,8 @@ import duckdb
 import pyarrow as pa
 import sqlalchemy as sa
 
-from quacklake.catalog.databases.urls import parse_url
-from quacklake.catalog.tables import SPEC
+from quacklake.core.catalog.databases.urls import parse_url
+from quacklake.core.catalog.tables import SPEC
 
 from ..clients import LONG, LakeSite, plain_duckdb
 from ..history import TableState, our_state, stock_state

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quacklake.format.snapshots import ChangeKind, parse_changes
+from quacklake.core.format.snapshots import ChangeKind, parse_changes
 
 from .books import Books
 from .topics import ODD

@@ -6,9 +6,9 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from quacklake.duckdb_versions import arrow_table
+from quacklake.core.duckdb_versions import arrow_table
+from quacklake.core.format.schema import Column, TableSchema
 from quacklake.errors import QuacklakeError
-from quacklake.format.schema import Column, TableSchema
 
 from ..conftest import MakeSite, kinds
 from ..steps import table_schema

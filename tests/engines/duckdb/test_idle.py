@@ -10,9 +10,9 @@ import duckdb
 import pytest
 
 import quacklake
-from quacklake.duckdb_versions import connect
-from quacklake.engines.duckdb import engine
-from quacklake.engines.duckdb.idle import IdleDatabases
+from quacklake.core.duckdb_versions import connect
+from quacklake.core.engines.duckdb import engine
+from quacklake.core.engines.duckdb.idle import IdleDatabases
 from quacklake.errors import ClosedError, StorageError
 from quacklake.lake.lake import Lake
 from services.s3 import S3Server

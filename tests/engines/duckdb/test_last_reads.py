@@ -12,7 +12,7 @@ import pytest
 
 import quacklake
 from quacklake import Lake
-from quacklake.duckdb_versions import first_row
+from quacklake.core.duckdb_versions import first_row
 from quacklake.errors import CancelledError
 
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import quacklake
-from quacklake.engines.duckdb import feed
+from quacklake.core.engines.duckdb import feed
 from tests import seeds
 
 ROWS = 200_000

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import duckdb
 import pytest
 
-from quacklake.engines.duckdb.connections import load_httpfs
+from quacklake.core.engines.duckdb.connections import load_httpfs
 
 
 def _loads() -> bool:

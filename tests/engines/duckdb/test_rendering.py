@@ -9,9 +9,9 @@ from typing import Any
 import duckdb
 import pytest
 
-from quacklake.engines.duckdb.expressions import parser
-from quacklake.engines.duckdb.rendering import render
-from quacklake.engines.duckdb.trees import TooManyParts, nodes, serialize
+from quacklake.core.engines.duckdb.expressions import parser
+from quacklake.core.engines.duckdb.rendering import render
+from quacklake.core.engines.duckdb.trees import TooManyParts, nodes, serialize
 from quacklake.errors import SqlError
 from tests.hostile import Writer
 from tests.seeds import LONG, chance

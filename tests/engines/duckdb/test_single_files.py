@@ -11,7 +11,7 @@ import pytest
 
 import quacklake
 from quacklake import Lake, Safety
-from quacklake.engines.duckdb.sql import NOTHING, scan_sql
+from quacklake.core.engines.duckdb.sql import NOTHING, scan_sql
 
 ROWS = 300_000
 """More than a row group has."""

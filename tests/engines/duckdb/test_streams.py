@@ -14,8 +14,8 @@ import pytest
 
 import quacklake
 from quacklake import Lake
-from quacklake.duckdb_versions import arrow_table
-from quacklake.engines.duckdb.sql import scan_sql
+from quacklake.core.duckdb_versions import arrow_table
+from quacklake.core.engines.duckdb.sql import scan_sql
 from quacklake.errors import CancelledError, CorruptFileError, InputError, QuacklakeError
 from tests.catalog.stock import Stock
 from tests.layout import folder

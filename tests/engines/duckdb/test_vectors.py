@@ -11,8 +11,8 @@ import pytest
 import sqlalchemy as sa
 
 import quacklake
+from quacklake.core.format.vectors import encode, encode_file
 from quacklake.errors import CorruptFileError
-from quacklake.format.vectors import encode, encode_file
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from quacklake.core.storage import S3Options, Store
 from quacklake.spark.runtime.settings import file_path, spark_path, spark_settings, spark_uri
-from quacklake.storage import S3Options, Store
 
 
 def test_paths_are_never_patterns_and_have_the_scheme_of_spark() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from quacklake.connectors.nats.connection import NatsConnection
-from quacklake.faults import Fault, arm
+from quacklake.core.faults import Fault, arm
 from quacklake.pond import Pond
 from quacklake.pond.collectors.base import Run
 from quacklake.pond.collectors.group_commit import GroupCommit

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 
-from quacklake import faults
+from quacklake.core import faults
 from quacklake.service.app import create_app
 from quacklake.service.appends import GroupCommits
 from quacklake.service.flight import FlightService, FlightSettings

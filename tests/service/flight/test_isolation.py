@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 
-from quacklake.engines.duckdb.expressions import FUNCTIONS
-from quacklake.format.types import SCALARS
+from quacklake.core.engines.duckdb.expressions import FUNCTIONS
+from quacklake.core.format.types import SCALARS
 from quacklake.service.flight.handlers import ACTIONS, METADATA, PUTS, QUERIES
 from quacklake.service.flight.messages import MESSAGES
 from quacklake.service.flight.tickets import Sealer

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from quacklake import Lake
+from quacklake.core.faults import Fault, FaultInjected, arm, record
+from quacklake.core.storage import Store
 from quacklake.errors import LimitError
-from quacklake.faults import Fault, FaultInjected, arm, record
 from quacklake.service.iceberg import IcebergSettings, LakeTables
 from quacklake.service.iceberg.cache import Cache
-from quacklake.storage import Store
 from tests.layout import plain_only
 from tests.seeds import some
 

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from pyiceberg.conversions import from_bytes
 from pyiceberg.schema import Schema
 
+from quacklake.core.format.bounds import encode
+from quacklake.core.format.schema import Column, TableSchema
+from quacklake.core.format.vectors import decode, referenced_blobs
 from quacklake.errors import UnsupportedFeatureError
-from quacklake.format.bounds import encode
-from quacklake.format.schema import Column, TableSchema
-from quacklake.format.vectors import decode, referenced_blobs
 from quacklake.service.iceberg.avro import Manifest, encode_list, encode_manifest
 from quacklake.service.iceberg.bounds import bound, unscaled
 from quacklake.service.iceberg.lives import Chunk, DataFile, DeleteFile, chunks, states

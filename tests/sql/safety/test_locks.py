@@ -9,9 +9,9 @@ import pytest
 
 import quacklake
 from quacklake import Safety
-from quacklake.duckdb_versions import IS_2
-from quacklake.engines.duckdb import connections
-from quacklake.engines.duckdb.expressions import _SINCE_2, FUNCTIONS
+from quacklake.core.duckdb_versions import IS_2
+from quacklake.core.engines.duckdb import connections
+from quacklake.core.engines.duckdb.expressions import _SINCE_2, FUNCTIONS
 from quacklake.errors import ConfigError, NotPermittedError, ReadOnlyError
 from services.s3 import S3Server
 from tests.sql.safety.conftest import Place

@@ -11,7 +11,7 @@ import duckdb
 import pytest
 
 import quacklake
-from quacklake.duckdb_versions import IS_2
+from quacklake.core.duckdb_versions import IS_2
 from quacklake.errors import ConstraintError, InputError, QuacklakeError, SqlError
 
 Run = Callable[..., list[tuple[Any, ...]]]

@@ -16,8 +16,8 @@ from rich.text import Text
 
 from quacklake import Lake
 from quacklake.config import SETTINGS
+from quacklake.core.operations.display import print_table
 from quacklake.lake.connect import connect
-from quacklake.operations.display import print_table
 
 PRODUCTS: list[dict[str, Any]] = [
     {"id": 1, "name": "coffee", "price": 9.5, "stock": 400},

@@ -14,11 +14,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from quacklake import Lake, LakeTransaction, faults
+from quacklake import Lake, LakeTransaction
 from quacklake.connectors import SourceCheckpoint
 from quacklake.connectors.nats import NatsSource
+from quacklake.core import faults
+from quacklake.core.format.objects import StreamMark
 from quacklake.errors import InputError, StreamBatchDoneError
-from quacklake.format.objects import StreamMark
 from quacklake_ekko.settings import WriterSettings
 from quacklake_ekko.table import KEY, TABLE
 from quacklake_ekko.transactions import ROWS, NodeConfig, create_table, merge_newest, transaction_row

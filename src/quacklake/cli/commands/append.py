@@ -20,10 +20,10 @@ from quacklake.errors import InputError, NotFoundError
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from quacklake.core.operations.adopting import AdoptReport
+    from quacklake.core.operations.input_csv import CsvOptions
+    from quacklake.core.operations.input_files import InputFiles
     from quacklake.lake.lake import Lake, LakeTransaction
-    from quacklake.operations.adopting import AdoptReport
-    from quacklake.operations.input_csv import CsvOptions
-    from quacklake.operations.input_files import InputFiles
 
 
 STANDARD_INPUT = "-"
@@ -153,7 +153,7 @@ def add_files(
 
     A folder stands for all Parquet files in it, except those whose names begin with . or _.
     """
-    from quacklake.operations.input_files import open_files
+    from quacklake.core.operations.input_files import open_files
 
     hive = False if no_hive_partitioning else None
     with context.open(write=True, create=create) as lake:
@@ -176,7 +176,7 @@ def add_files(
 
 def csv_options(options: dict[str, Any]) -> tuple[CsvOptions, dict[str, Any]]:
     """Return the options of CSV files and workbooks, and the others."""
-    from quacklake.operations.input_csv import CsvOptions
+    from quacklake.core.operations.input_csv import CsvOptions
 
     given = {"skip" if name == "skip_lines" else name: options[name] for name in CSV}
     given["delimiter"] = "\t" if given["delimiter"] == "\\t" else given["delimiter"]
@@ -197,7 +197,7 @@ def _exists_or_create(lake: Lake, name: str, *, create: bool) -> bool:
 
 
 def _create_table(tx: LakeTransaction, name: str, rows: pa.RecordBatchReader | pa.Schema) -> None:
-    from quacklake.operations.reference import TableRef
+    from quacklake.core.operations.reference import TableRef
 
     tx.create_schema(TableRef.parse(name).schema, if_not_exists=True)
     tx.create_table(name, rows)
@@ -217,7 +217,7 @@ def _print_added(
 @contextmanager
 def opened(names: Sequence[str], format: str | None = None, csv: CsvOptions | None = None) -> Iterator[InputFiles]:
     """Open the rows of files, or of standard input for ``-``."""
-    from quacklake.operations.input_files import open_files
+    from quacklake.core.operations.input_files import open_files
 
     if STANDARD_INPUT not in names:
         yield open_files(names, format, csv=csv)
@@ -260,7 +260,7 @@ def adopt(
     **signature: Any,
 ) -> None:
     """Nothing is copied, and the files stay their owner's. Their folder must be in the setting foreign_paths."""
-    from quacklake.operations.reference import TableRef
+    from quacklake.core.operations.reference import TableRef
 
     with context.open(write=True, create=create and not dry_run) as lake:
         if create and not dry_run:

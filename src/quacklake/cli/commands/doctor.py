@@ -18,18 +18,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
-from quacklake import telemetry
 from quacklake.cli.context import Context
 from quacklake.cli.failures import as_typed
 from quacklake.cli.output import plural
 from quacklake.config import redact, unknown_variables
 from quacklake.config.resolver import TOLD
+from quacklake.core import telemetry
 from quacklake.errors import ConfigError, QuacklakeError, UnsupportedVersionError
 
 if TYPE_CHECKING:
     from quacklake.config import Config
+    from quacklake.core.storage import Store
     from quacklake.lake.lake import Lake
-    from quacklake.storage import Store
 
 State = Literal["ok", "absent", "warning", "failed"]
 
@@ -167,7 +167,7 @@ def _check_installation() -> Iterator[CheckResult]:
 
 def _check_extras(context: Context) -> Iterator[CheckResult]:
     """Yield the state of the optional packages. One that the configured lake needs has failed if it is missing."""
-    from quacklake.catalog.databases.urls import parse_url
+    from quacklake.core.catalog.databases.urls import parse_url
 
     needed = None
     with suppress(ConfigError):
@@ -371,7 +371,7 @@ def _catalog(lake: Lake) -> Iterator[CheckResult]:
 
 def _count_files(lake: Lake) -> int:
     """Return the number of data files of the lake, as far as it is known."""
-    from quacklake.catalog.reading.health import table_health
+    from quacklake.core.catalog.reading.health import table_health
 
     try:
         with lake._context.catalog.read() as reader:

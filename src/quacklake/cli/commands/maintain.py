@@ -32,11 +32,11 @@ from quacklake.errors import InputError, QuacklakeError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from quacklake.maintenance.cleanup import CleanupReport
-    from quacklake.maintenance.policy import Job, Policy
-    from quacklake.maintenance.reports import CompactionReport, Skipped
-    from quacklake.maintenance.scheduler import JobReport, MaintenanceReport
-    from quacklake.maintenance.verify import Finding, RepairReport
+    from quacklake.core.maintenance.cleanup import CleanupReport
+    from quacklake.core.maintenance.policy import Job, Policy
+    from quacklake.core.maintenance.reports import CompactionReport, Skipped
+    from quacklake.core.maintenance.scheduler import JobReport, MaintenanceReport
+    from quacklake.core.maintenance.verify import Finding, RepairReport
 
 _BROKEN = 1
 _SHOWN = 20
@@ -82,8 +82,8 @@ def maintain(context: Context, watch: Watch = False, dry_run: DryRun = False, **
     Times are written as 30s, 10m, 12h or 7d.
     """
     from quacklake.cli.commands.views import sentence as refreshed
-    from quacklake.maintenance.scheduler import Maintainer
-    from quacklake.materialized.watching import refreshing
+    from quacklake.core.maintenance.scheduler import Maintainer
+    from quacklake.core.materialized.watching import refreshing
 
     policy = policy_of(options, watch=watch, dry_run=dry_run)
     with context.open(write=True) as lake:
@@ -107,7 +107,7 @@ def maintain(context: Context, watch: Watch = False, dry_run: DryRun = False, **
 
 def policy_of(options: dict[str, Any], *, watch: bool, dry_run: bool) -> Policy:
     """Return the policy of these options, of which texts are durations. Raises ``InputError`` for a contradiction."""
-    from quacklake.maintenance.policy import Policy
+    from quacklake.core.maintenance.policy import Policy
 
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     times = {name: duration_of(name, value) for name, value in given.items() if isinstance(value, str)}

@@ -28,8 +28,8 @@ from quacklake.errors import AlreadyExistsError, InputError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from quacklake.operations.change_feed import ChangeScan
-    from quacklake.operations.table_scan import Frame
+    from quacklake.core.operations.change_feed import ChangeScan
+    from quacklake.core.operations.table_scan import Frame
 
 _SUFFIXES = {
     ".parquet": "parquet",
@@ -147,7 +147,7 @@ def changes(
 
 def _print_in_order(context: Context, frame: ChangeScan, names: list[str] | None, limit: int | None) -> None:
     """Print the first changes in the order of snapshots. A feed has the order in which its files are read."""
-    from quacklake.duckdb_versions import connect
+    from quacklake.core.duckdb_versions import connect
 
     if names is not None:
         frame = frame.select(*dict.fromkeys([*names, *_ORDER]))
@@ -170,7 +170,7 @@ def export_file(
     force: bool,
 ) -> None:
     """Write a table to a file, which appears only when it is complete."""
-    from quacklake.storage.store import replacing
+    from quacklake.core.storage.store import replacing
 
     path = Path(file)
     kind = format or _format(path)
@@ -229,8 +229,8 @@ def write_rows(reader: pa.RecordBatchReader, path: Path, kind: str, compression:
     """Write rows to a file of this format."""
     import pyarrow as pa
 
-    from quacklake.duckdb_versions import connect
-    from quacklake.format.names import literal
+    from quacklake.core.duckdb_versions import connect
+    from quacklake.core.format.names import literal
 
     if kind == "arrow":
         with pa.ipc.new_file(str(path), reader.schema) as writer:
@@ -238,7 +238,7 @@ def write_rows(reader: pa.RecordBatchReader, path: Path, kind: str, compression:
                 writer.write_batch(batch)
         return
     if kind == "excel":
-        from quacklake.operations.excel_writer import write_workbook
+        from quacklake.core.operations.excel_writer import write_workbook
 
         write_workbook(reader, path)
         return

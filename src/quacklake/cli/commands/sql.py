@@ -9,21 +9,21 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
-from quacklake import telemetry
 from quacklake.cli.context import NO_LAKE, Context
 from quacklake.cli.options import AllRows, At, ShownRows, argument, option
 from quacklake.cli.output import plural
 from quacklake.cli.progress import stages
+from quacklake.core import telemetry
 from quacklake.errors import CancelledError, InputError, SqlError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from quacklake.core.operations.handles import LakeHandle
+    from quacklake.core.progress import Progress
+    from quacklake.core.sql.result import Result
+    from quacklake.core.sql.session import Session
     from quacklake.lake.lake import Lake, LakeAt
-    from quacklake.operations.handles import LakeHandle
-    from quacklake.progress import Progress
-    from quacklake.sql.result import Result
-    from quacklake.sql.session import Session
 
 
 T = TypeVar("T")
@@ -46,7 +46,7 @@ def sql(
     Without a statement or file, the command reads standard input, or opens a shell on a terminal; enter .help there.
     With --output json, csv or arrow, it prints only the result of the last statement.
     """
-    from quacklake.sql.sessions import late_session, session_of
+    from quacklake.core.sql.sessions import late_session, session_of
 
     count = context.row_limit(limit, all_rows)
     text = _text(statement, file)
@@ -105,7 +105,7 @@ def _text(statement: str | None, file: str | None) -> str | None:
 
 def run_text(context: Context, statements: Statements, text: str, limit: int | None) -> None:
     """Run statements in turn. People see every result, programs only the last one."""
-    from quacklake.sql.words import split
+    from quacklake.core.sql.words import split
 
     parts = split(text)
     for number, part in enumerate(parts, 1):

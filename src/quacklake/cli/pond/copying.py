@@ -12,7 +12,7 @@ from quacklake.cli.pond.context import PondContext
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from quacklake.operations.input_csv import CsvOptions
+    from quacklake.core.operations.input_csv import CsvOptions
     from quacklake.pond import FS, ImportOptions, Pond
     from quacklake.pond.copying import Outgoing
     from quacklake.pond.series import Imported
@@ -152,8 +152,8 @@ def _copy_out(context: PondContext, sources: list[str], destination: str, *, for
 
 def _export(pond: Pond, out: Outgoing, format: str) -> int:
     from quacklake.cli.commands.rows import count_rows, write_rows
+    from quacklake.core.storage.store import make_directory, replacing
     from quacklake.pond.queries import rows
-    from quacklake.storage.store import make_directory, replacing
 
     def write(path: Path) -> int:
         with rows(pond, out.found.path) as reader:

@@ -11,11 +11,11 @@ from importlib import import_module
 from typing import Any
 
 from quacklake.connectors.registry import connector
+from quacklake.core.operations.adopting import AdoptReport, ForeignTable
+from quacklake.core.operations.adopting import adopt as adopt_table
+from quacklake.core.operations.context import LakeContext
+from quacklake.core.operations.handles import LakeHandle
 from quacklake.errors import InputError, MissingExtraError
-from quacklake.operations.adopting import AdoptReport, ForeignTable
-from quacklake.operations.adopting import adopt as adopt_table
-from quacklake.operations.context import LakeContext
-from quacklake.operations.handles import LakeHandle
 
 _READERS = {"delta": "delta", "delta-lake": "delta", "iceberg": "iceberg"}
 

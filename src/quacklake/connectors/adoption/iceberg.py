@@ -45,10 +45,10 @@ from pyiceberg.types import (
 
 from quacklake.connectors.adoption.iceberg_deletes import DataFile, EqualityDeletes, PositionDeletes
 from quacklake.connectors.adoption.places import Folder, plain, reading
+from quacklake.core.operations.adopting import ForeignField, ForeignFile, ForeignTable
+from quacklake.core.operations.context import LakeContext
+from quacklake.core.storage import Store
 from quacklake.errors import CorruptFileError, NotFoundError, UnsupportedFeatureError
-from quacklake.operations.adopting import ForeignField, ForeignFile, ForeignTable
-from quacklake.operations.context import LakeContext
-from quacklake.storage import Store
 
 _TYPES: Mapping[type[IcebergType], str] = {
     BooleanType: "boolean",

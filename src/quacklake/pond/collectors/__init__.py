@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from quacklake.lazy import lazily
+from quacklake.core.lazy import lazily
 
 if TYPE_CHECKING:
     from quacklake.pond.collectors.base import Failure, Report, Run, Runnable

@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
+from quacklake.core.progress import Progress, silent
 from quacklake.errors import CancelledError, CommitError, QuacklakeError
 from quacklake.pond.factories.registry import Factory
 from quacklake.pond.fs import FS
 from quacklake.pond.nodes import STATE, EntryType
 from quacklake.pond.pond import Pond
 from quacklake.pond.series import Imported
-from quacklake.progress import Progress, silent
 
 T = TypeVar("T")
 

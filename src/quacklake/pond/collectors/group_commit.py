@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from quacklake import faults, telemetry
+from quacklake.core import faults, telemetry
 from quacklake.errors import CancelledError, ConnectorUnavailableError, InternalError, QuacklakeError
 from quacklake.pond.collectors.base import Item, Run, commit
 from quacklake.pond.fs import FS

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from quacklake import faults
 from quacklake.config.mappings import Options
 from quacklake.connectors.options import resolved
+from quacklake.core import faults
 from quacklake.errors import ConfigError, InputError
 from quacklake.pond.collectors.base import Report, Run, Runnable
 from quacklake.pond.collectors.files import begins_with, hash_of

@@ -12,8 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from quacklake.core.format.names import quote
+from quacklake.core.progress import Progress, silent
 from quacklake.errors import AlreadyExistsError, ConfigError, InputError, NotFoundError
-from quacklake.format.names import quote
 from quacklake.pond import reduces
 from quacklake.pond.fs import FS, NodePath
 from quacklake.pond.nodes import TIMESTAMP_COLUMN, EntryType
@@ -25,7 +26,6 @@ from quacklake.pond.site.pages import FEED, Chart, asset, feed_xml, page_html, s
 from quacklake.pond.site.tiles import Manifest, TileBuilder, as_json, first_tiles, write_text
 from quacklake.pond.times import require_column
 from quacklake.pond.viewports import Viewport, micros, moment, viewport
-from quacklake.progress import Progress, silent
 
 SITES = "/sites"
 """The directory of the definitions of sites, if they say no other."""

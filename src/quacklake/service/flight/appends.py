@@ -11,6 +11,10 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import flight
 
+from quacklake.core.operations.handles import TransactionHandle
+from quacklake.core.operations.reference import TableRef
+from quacklake.core.sql.session import Session
+from quacklake.core.transaction import Transaction
 from quacklake.errors import (
     AlreadyExistsError,
     CancelledError,
@@ -21,8 +25,6 @@ from quacklake.errors import (
     UnsupportedFeatureError,
 )
 from quacklake.lake.lake import LakeTransaction
-from quacklake.operations.handles import TransactionHandle
-from quacklake.operations.reference import TableRef
 from quacklake.service.appends import Append, GroupCommits
 from quacklake.service.digests import RowsDigest
 from quacklake.service.expansion import plain_batch, plain_schema, too_large, unpacked_size
@@ -31,8 +33,6 @@ from quacklake.service.flight.scans import table_name
 from quacklake.service.flight.settings import FlightSettings
 from quacklake.service.idempotency import ForgetKeys, Key, key_of, known_answers
 from quacklake.service.identity import Role
-from quacklake.sql.session import Session
-from quacklake.transaction import Transaction
 
 _ALIGNED = 8
 _FORMAT = "flight"

@@ -9,15 +9,15 @@ from typing import Any
 
 import pyarrow as pa
 
+from quacklake.core.format.names import quote
+from quacklake.core.format.schema import TableSchema
+from quacklake.core.operations.reference import TableRef
+from quacklake.core.sql.session import Session
 from quacklake.errors import NotPermittedError, QuacklakeError
-from quacklake.format.names import quote
-from quacklake.format.schema import TableSchema
-from quacklake.operations.reference import TableRef
 from quacklake.service.flight import scans
 from quacklake.service.flight.callers import Caller
 from quacklake.service.flight.queries import CATALOG, described
 from quacklake.service.flight.settings import FlightSettings
-from quacklake.sql.session import Session
 
 TABLE, VIEW = "TABLE", "VIEW"
 _TYPE_NAME = "ARROW:FLIGHT:SQL:TYPE_NAME"

@@ -12,19 +12,19 @@ from typing import Any
 
 import pyarrow as pa
 
+from quacklake.core.format.names import fold
+from quacklake.core.sql import statements
+from quacklake.core.sql.result import Result
+from quacklake.core.sql.session import Session
+from quacklake.core.sql.sessions import session as new_session
+from quacklake.core.sql.words import Cursor, split, words_of
+from quacklake.core.transaction import Transaction
 from quacklake.errors import InputError, QuacklakeError, TenantBusyError
-from quacklake.format.names import fold
 from quacklake.service.flight.callers import Caller
 from quacklake.service.flight.parameters import fill_with_nulls
 from quacklake.service.flight.settings import FlightSettings
 from quacklake.service.flight.streams import Held, Slots, Stream, Watch
 from quacklake.service.identity import Role
-from quacklake.sql import statements
-from quacklake.sql.result import Result
-from quacklake.sql.session import Session
-from quacklake.sql.sessions import session as new_session
-from quacklake.sql.words import Cursor, split, words_of
-from quacklake.transaction import Transaction
 
 CATALOG = "lake"
 """The name of the lake in statements and in metadata."""

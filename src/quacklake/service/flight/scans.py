@@ -9,18 +9,18 @@ from typing import Any
 
 import pyarrow as pa
 
-from quacklake.engines.duckdb import RunningScan
+from quacklake.core.engines.duckdb import RunningScan
+from quacklake.core.format.names import quote
+from quacklake.core.operations.reference import TableRef
+from quacklake.core.operations.table_scan import TableScan
+from quacklake.core.scan import ScanPlan
+from quacklake.core.sql.running import Running, TimeBudget
 from quacklake.errors import CommitConflict, LimitError, ResultTooLargeError
-from quacklake.format.names import quote
 from quacklake.lake.lake import LakeAt
-from quacklake.operations.reference import TableRef
-from quacklake.operations.table_scan import TableScan
-from quacklake.scan import ScanPlan
 from quacklake.service.flight.callers import Caller
 from quacklake.service.flight.queries import Queries
 from quacklake.service.flight.settings import FlightSettings
 from quacklake.service.flight.streams import Stream
-from quacklake.sql.running import Running, TimeBudget
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from quacklake import duckdb_versions
+from quacklake.core import duckdb_versions
 from quacklake.service.flight.settings import FlightSettings
 
 __all__ = ["SQL_INFO", "TYPE_INFO", "server_facts", "type_info"]

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from quacklake.config import parse_duration, parse_size
+from quacklake.core.sql.safety import Safety
 from quacklake.errors import ConfigError
 from quacklake.service.settings import ServiceSettings, is_loopback
-from quacklake.sql.safety import Safety
 
 _LEAST = {"port": 0, "endpoint_bytes": 1}
 

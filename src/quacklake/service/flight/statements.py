@@ -14,6 +14,8 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import flight
 
+from quacklake.core.sql.bulk_inserts import bulk_insert
+from quacklake.core.sql.session import Session
 from quacklake.errors import CancelledError, InputError, UnsupportedFeatureError
 from quacklake.service.expansion import plain_batch, plain_schema, unpacked_size
 from quacklake.service.flight.appends import read_chunk
@@ -25,8 +27,6 @@ from quacklake.service.flight.streams import Held, Stream, of_table
 from quacklake.service.flight.tickets import Sealer
 from quacklake.service.flight.transactions import Transactions
 from quacklake.service.identity import Role
-from quacklake.sql.bulk_inserts import bulk_insert
-from quacklake.sql.session import Session
 
 #: The kinds of sealed texts.
 QUERY, RESULT, PREPARED, TRANSACTION = "query", "result", "prepared statement", "transaction"

@@ -13,15 +13,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from quacklake.catalog.turns import acting_for
+from quacklake.core.catalog.turns import acting_for
+from quacklake.core.sql.session import Session
+from quacklake.core.sql.statements.transactions import commit_or_raise
 from quacklake.errors import InputError, NotFoundError, NotPermittedError, TenantBusyError
 from quacklake.service.flight.callers import Caller
 from quacklake.service.flight.queries import CATALOG, Answer, Sessions, Statement, run_one
 from quacklake.service.flight.settings import FlightSettings
 from quacklake.service.flight.streams import Stream, Watch
 from quacklake.service.identity import Role
-from quacklake.sql.session import Session
-from quacklake.sql.statements.transactions import commit_or_raise
 
 
 @dataclass(eq=False)

@@ -7,8 +7,8 @@ import struct
 from decimal import Decimal
 from functools import lru_cache
 
-from quacklake.format.bounds import Comparable, decode
-from quacklake.format.types import DAY, INFINITY, parse_type
+from quacklake.core.format.bounds import Comparable, decode
+from quacklake.core.format.types import DAY, INFINITY, parse_type
 
 __all__ = ["bound", "unscaled"]
 

@@ -19,10 +19,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from quacklake import faults
+from quacklake.core import faults
+from quacklake.core.storage import Store
 from quacklake.errors import CorruptFileError, LimitError, PathError, StorageError
 from quacklake.service.iceberg.settings import IcebergSettings
-from quacklake.storage import Store
 
 __all__ = ["Cache", "Made"]
 

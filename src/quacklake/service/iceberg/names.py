@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from quacklake.format.mappings import NameMapping
+from quacklake.core.format.mappings import NameMapping
 
 __all__ = ["NameMappings"]
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from quacklake.format.schema import FIELD_ID
-from quacklake.format.vectors import encode
+from quacklake.core.format.schema import FIELD_ID
+from quacklake.core.format.vectors import encode
 
 __all__ = ["Vector", "encode_positions", "encode_puffin"]
 

@@ -19,10 +19,10 @@ from weakref import WeakKeyDictionary
 from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
-from quacklake.catalog import Catalog
+from quacklake.core.catalog import Catalog
+from quacklake.core.format.names import fold, full_name, parts_of
+from quacklake.core.format.objects import TableInfo
 from quacklake.errors import InputError, NotFoundError, QuacklakeError, UnauthenticatedError
-from quacklake.format.names import fold, full_name, parts_of
-from quacklake.format.objects import TableInfo
 from quacklake.service.access_gate import AccessGate
 from quacklake.service.iceberg.failures import Failure, Refusal, failure_of
 from quacklake.service.iceberg.settings import IcebergSettings

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from quacklake.catalog import InlinedRows, Reader
-from quacklake.catalog.reading.lifetimes import TableLives, newest_snapshots
+from quacklake.core.catalog import InlinedRows, Reader
+from quacklake.core.catalog.reading.lifetimes import TableLives, newest_snapshots
+from quacklake.core.format.mappings import NameMapping
+from quacklake.core.format.objects import TableInfo
+from quacklake.core.format.schema import Past
+from quacklake.core.format.snapshots import Snapshot
+from quacklake.core.storage import Store
 from quacklake.errors import LimitError, UnsupportedFeatureError
-from quacklake.format.mappings import NameMapping
-from quacklake.format.objects import TableInfo
-from quacklake.format.schema import Past
-from quacklake.format.snapshots import Snapshot
 from quacklake.service.iceberg.lives import Chunk, DataFile, DeleteFile, chunks
 from quacklake.service.iceberg.settings import IcebergSettings
-from quacklake.storage import Store
 
 __all__ = ["Source", "read_source"]
 

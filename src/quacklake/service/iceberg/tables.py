@@ -16,12 +16,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quacklake.catalog import InlinedRows
-from quacklake.catalog.reading.lifetimes import snapshot_range
+from quacklake.core.catalog import InlinedRows
+from quacklake.core.catalog.reading.lifetimes import snapshot_range
+from quacklake.core.format.schema import TableSchema
+from quacklake.core.operations.context import LakeContext
+from quacklake.core.scan.inlined_rows import decode_inlined
+from quacklake.core.storage import Store
 from quacklake.errors import NotFoundError, UnsupportedFeatureError
-from quacklake.format.schema import TableSchema
-from quacklake.operations.context import LakeContext
-from quacklake.scan.inlined_rows import decode_inlined
 from quacklake.service.iceberg.avro import Manifest, encode_list, encode_manifest
 from quacklake.service.iceberg.cache import Cache, Made
 from quacklake.service.iceberg.copies import FileReader, RowCopier
@@ -41,7 +42,6 @@ from quacklake.service.iceberg.puffin import Vector, encode_positions, encode_pu
 from quacklake.service.iceberg.settings import CACHE_FOLDER, IcebergSettings
 from quacklake.service.iceberg.source import Source, read_source
 from quacklake.service.iceberg.types import READERS, ServedSchema, serve
-from quacklake.storage import Store
 
 __all__ = ["LakeTables", "LoadedTable"]
 

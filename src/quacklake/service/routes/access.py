@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from quacklake.access import LakeAccess
+from quacklake.core.access import LakeAccess
+from quacklake.core.format.access import BUILT_IN, FILTER
 from quacklake.errors import InputError
-from quacklake.format.access import BUILT_IN, FILTER
 from quacklake.service.access_gate import AccessGate
 from quacklake.service.facts import CURSOR, LIMIT, cursor_of, not_a_cursor, page_size, position_of, whole_lake
 from quacklake.service.identity import Role

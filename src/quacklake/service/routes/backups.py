@@ -14,10 +14,10 @@ from quacklake.service.state import Service, service_of
 from quacklake.service.values import LakeName
 
 if TYPE_CHECKING:
+    from quacklake.core.maintenance.backup import BackupInfo
+    from quacklake.core.progress import Progress
+    from quacklake.core.storage import Store
     from quacklake.lake import Lake
-    from quacklake.maintenance.backup import BackupInfo
-    from quacklake.progress import Progress
-    from quacklake.storage import Store
 
 router = APIRouter(tags=["backups"])
 _HINT = "the operator of the service looks at its place for backups, and at the setting backup_key"
@@ -69,7 +69,7 @@ async def verify_backup(
 
     This needs the role admin. `quacklake restore-backup` restores a backup as a new lake.
     """
-    from quacklake.maintenance.backup.checking import check_backup
+    from quacklake.core.maintenance.backup.checking import check_backup
 
     service = service_of(request)
     identity = await service.enter(request, Role.ADMIN)
@@ -106,14 +106,14 @@ def _place(service: Service, lake: Lake) -> str:
 
 
 def _store(service: Service, lake: Lake) -> Store:
-    from quacklake.operations.stores import open_backups
+    from quacklake.core.operations.stores import open_backups
 
     return open_backups(_place(service, lake), lake.handle.context.config)
 
 
 def _own(lake: Lake, store: Store) -> list[BackupInfo]:
     """Return the backups of a lake, oldest first; several lakes may use one place."""
-    from quacklake.maintenance.backup import list_backups as backups_in
+    from quacklake.core.maintenance.backup import list_backups as backups_in
 
     root = lake.handle.context.store.root
     try:

@@ -8,8 +8,8 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 
-from quacklake.catalog import Catalog
-from quacklake.catalog.reading.health import bytes_at
+from quacklake.core.catalog import Catalog
+from quacklake.core.catalog.reading.health import bytes_at
 from quacklake.errors import NotFoundError, SnapshotExpiredError
 from quacklake.service.facts import LIMIT, page_size, whole_lake
 from quacklake.service.identity import Identity, Role
@@ -55,7 +55,7 @@ async def care(request: Request, limit: LIMIT = None, lake: LakeName = None) -> 
 
 
 def _care(identity: Identity, most: int) -> dict[str, Any]:
-    from quacklake.maintenance.scheduler import examine
+    from quacklake.core.maintenance.scheduler import examine
 
     maintainer = whole_lake(identity).maintenance.maintainer()
     health = examine(maintainer.catalog, maintainer.policy, maintainer.small, maintainer.small_of)
@@ -108,7 +108,7 @@ async def list_options(request: Request, lake: LakeName = None) -> dict[str, Any
 
 
 def _options(identity: Identity) -> list[dict[str, Any]]:
-    from quacklake.format.options import OPTIONS, Scope
+    from quacklake.core.format.options import OPTIONS, Scope
 
     options = whole_lake(identity).options
     rows = options.list().to_pylist()

@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import Response
 
+from quacklake.core.format.names import quote
+from quacklake.core.operations.reference import TableRef
 from quacklake.errors import InputError, NotFoundError, ResultTooLargeError
-from quacklake.format.names import quote
 from quacklake.lake import Lake, LakeAt, Table
-from quacklake.operations.reference import TableRef
 from quacklake.service.answers import RowAnswer
 from quacklake.service.encoding import FORMATS, JSON, Rows
 from quacklake.service.facts import FACTS, LIMIT, NOT_CHANGED, SNAPSHOT, answer_facts, etag, known, page_size

@@ -11,6 +11,8 @@ from fastapi import APIRouter, Path, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from quacklake.core.sql.parameters import from_json
+from quacklake.core.sql.result import Result
 from quacklake.errors import CancelledError, InputError
 from quacklake.service.answers import Departure, RowAnswer
 from quacklake.service.encoding import FORMATS, JSON, Rows, chosen
@@ -18,8 +20,6 @@ from quacklake.service.identity import Identity, Role
 from quacklake.service.problems import request_id_of
 from quacklake.service.state import Service, Statement, service_of
 from quacklake.service.values import LARGEST, LakeName, resolved_version
-from quacklake.sql.parameters import from_json
-from quacklake.sql.result import Result
 
 router = APIRouter(tags=["sql"])
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
 
-from quacklake.operations.reference import TableRef
+from quacklake.core.operations.reference import TableRef
 from quacklake.service.facts import whole_lake
 from quacklake.service.identity import Identity, Role
 from quacklake.service.state import service_of
@@ -78,7 +78,7 @@ async def _start(request: Request, kind: str, view: str, *, dry_run: bool = Fals
 
 def _check(identity: Identity, view: str) -> None:
     """Raise ``NotFoundError`` for a view that there is not, at once and not in the job."""
-    from quacklake.materialized import registry
+    from quacklake.core.materialized import registry
 
     context = whole_lake(identity).handle.context
     registry.get(context, context.latest(), TableRef.parse(view))

@@ -1,4 +1,4 @@
-"""Change rows with Spark: the executor of the statements of :mod:`quacklake.operations.statements`.
+"""Change rows with Spark: the executor of the statements of :mod:`quacklake.core.operations.statements`.
 
 ===========================  ====================================================================
 module                       contents

@@ -16,18 +16,19 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructField, StructType
 
+from quacklake.core.format.bounds import ANYTHING, Predicate
+from quacklake.core.format.names import fold
+from quacklake.core.format.objects import TableInfo
+from quacklake.core.format.schema import Column, TableSchema
+from quacklake.core.format.snapshots import Operation
+from quacklake.core.operations import dml
+from quacklake.core.operations.conform import given_schema, type_problem
+from quacklake.core.operations.expression import Expression
+from quacklake.core.operations.reference import TableRef
+from quacklake.core.operations.statements import Condition, Value
+from quacklake.core.scan import Filter, to_predicate
+from quacklake.core.transaction import Transaction
 from quacklake.errors import InputError, SchemaMismatchError
-from quacklake.format.bounds import ANYTHING, Predicate
-from quacklake.format.names import fold
-from quacklake.format.objects import TableInfo
-from quacklake.format.schema import Column, TableSchema
-from quacklake.format.snapshots import Operation
-from quacklake.operations import dml
-from quacklake.operations.conform import given_schema, type_problem
-from quacklake.operations.expression import Expression
-from quacklake.operations.reference import TableRef
-from quacklake.operations.statements import Condition, Value
-from quacklake.scan import Filter, to_predicate
 from quacklake.spark.changes.staged_changes import DELETED, KIND, SEEN, UPDATED, ChangeMetrics, Changes, staged_schema
 from quacklake.spark.engine import SparkEngine
 from quacklake.spark.expressions.translator import ExpressionScope
@@ -37,7 +38,6 @@ from quacklake.spark.runtime.local import arrow_schema, with_variants
 from quacklake.spark.runtime.session import has_time, require, require_types
 from quacklake.spark.runtime.types import adopted, literal, quote, required, stored, stored_type
 from quacklake.spark.write.tasks import Staging
-from quacklake.transaction import Transaction
 
 SOURCE_ID = "_ql_source_id"
 _CLAUSE = "_ql_clause"

@@ -12,17 +12,18 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.types import LongType, NullType, StructField, StructType
 
+from quacklake.core.format.bounds import ANYTHING, Predicate, compare, decode, every
+from quacklake.core.format.evolution import evolve_to
+from quacklake.core.format.objects import TableInfo
+from quacklake.core.format.schema import Column, TableSchema
+from quacklake.core.format.snapshots import Operation
+from quacklake.core.format.stats import of_array
+from quacklake.core.operations import evolution
+from quacklake.core.operations.conform import given_schema, match_given, type_problem
+from quacklake.core.operations.reference import TableRef
+from quacklake.core.operations.statements import Clause, Condition, Merge, MergeBuilder
+from quacklake.core.transaction import Transaction
 from quacklake.errors import SchemaMismatchError, UnsupportedFeatureError
-from quacklake.format.bounds import ANYTHING, Predicate, compare, decode, every
-from quacklake.format.evolution import evolve_to
-from quacklake.format.objects import TableInfo
-from quacklake.format.schema import Column, TableSchema
-from quacklake.format.snapshots import Operation
-from quacklake.format.stats import of_array
-from quacklake.operations import evolution
-from quacklake.operations.conform import given_schema, match_given, type_problem
-from quacklake.operations.reference import TableRef
-from quacklake.operations.statements import Clause, Condition, Merge, MergeBuilder
 from quacklake.spark.changes.clauses import (
     SOURCE_ID,
     ChangeClause,
@@ -41,7 +42,6 @@ from quacklake.spark.runtime.session import has_time
 from quacklake.spark.runtime.types import as_shown, quote
 from quacklake.spark.write.rows import SparkRows, given_columns
 from quacklake.spark.write.tasks import Staging
-from quacklake.transaction import Transaction
 
 SPELLED = ("interval", "timetz", "time_ns")
 """Types whose values are texts in Spark, which cannot normalise them."""

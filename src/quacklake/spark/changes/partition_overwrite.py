@@ -9,17 +9,17 @@ from typing import TypeAlias, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quacklake.engines.duckdb.connections import writing
-from quacklake.engines.duckdb.rows import Keys, partition_keys
-from quacklake.format.bounds import ANYTHING, Comparable, IsNull, Predicate, compare, every, some
-from quacklake.format.layout import IDENTITY, decode_value
-from quacklake.format.objects import TableInfo
-from quacklake.format.snapshots import Operation
-from quacklake.operations import dml
-from quacklake.operations.context import LakeContext
-from quacklake.scan import ScanPlan
-from quacklake.scan.plan import LOCAL_VERSION
-from quacklake.transaction import Transaction
+from quacklake.core.engines.duckdb.connections import writing
+from quacklake.core.engines.duckdb.rows import Keys, partition_keys
+from quacklake.core.format.bounds import ANYTHING, Comparable, IsNull, Predicate, compare, every, some
+from quacklake.core.format.layout import IDENTITY, decode_value
+from quacklake.core.format.objects import TableInfo
+from quacklake.core.format.snapshots import Operation
+from quacklake.core.operations import dml
+from quacklake.core.operations.context import LakeContext
+from quacklake.core.scan import ScanPlan
+from quacklake.core.scan.plan import LOCAL_VERSION
+from quacklake.core.transaction import Transaction
 
 DYNAMIC = "dynamic"
 MODES = ("static", DYNAMIC)

@@ -13,14 +13,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as f
 
-from quacklake.engines.duckdb import FileWriter, Vectors
-from quacklake.engines.duckdb.finding import matching
+from quacklake.core.engines.duckdb import FileWriter, Vectors
+from quacklake.core.engines.duckdb.finding import matching
+from quacklake.core.format.objects import FIELD_ROW_ID, TableInfo
+from quacklake.core.operations.context import LakeContext
+from quacklake.core.operations.statements import DUPLICATES_SHOWN, MergeResult, ambiguous
+from quacklake.core.scan import Filter, ScanPlan
+from quacklake.core.scan.plan import POSITIONS
+from quacklake.core.storage import Store
+from quacklake.core.transaction import DeleteTarget, NewDeleteFile, TouchedFile, Transaction, touched_files
 from quacklake.errors import ConstraintError, InputError
-from quacklake.format.objects import FIELD_ROW_ID, TableInfo
-from quacklake.operations.context import LakeContext
-from quacklake.operations.statements import DUPLICATES_SHOWN, MergeResult, ambiguous
-from quacklake.scan import Filter, ScanPlan
-from quacklake.scan.plan import POSITIONS
 from quacklake.spark.changes.task_deletes import DeletedRows, DeleteTask, shared_out
 from quacklake.spark.engine import SparkEngine
 from quacklake.spark.read.scan import FILE_ID, POSITION, ROW_ID, VERSION
@@ -29,8 +31,6 @@ from quacklake.spark.runtime.local import to_frame
 from quacklake.spark.runtime.session import has_time, parallelism, to_arrow
 from quacklake.spark.runtime.types import as_stored, quote, read_type, shown
 from quacklake.spark.write.rows import SparkRows
-from quacklake.storage import Store
-from quacklake.transaction import DeleteTarget, NewDeleteFile, TouchedFile, Transaction, touched_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -14,15 +14,15 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quacklake.engines.duckdb import DuckDBEngine, FileWriter, Vectors
-from quacklake.engines.duckdb.finding import matching
+from quacklake.core.engines.duckdb import DuckDBEngine, FileWriter, Vectors
+from quacklake.core.engines.duckdb.finding import matching
+from quacklake.core.format.objects import TableInfo
+from quacklake.core.scan import Filter, ScanPlan
+from quacklake.core.scan.feed import SLICE_BYTES
+from quacklake.core.scan.plan import FILES
+from quacklake.core.storage import Store
+from quacklake.core.transaction import NewDeleteFile, positions_by_file, touched_files
 from quacklake.errors import InputError
-from quacklake.format.objects import TableInfo
-from quacklake.scan import Filter, ScanPlan
-from quacklake.scan.feed import SLICE_BYTES
-from quacklake.scan.plan import FILES
-from quacklake.storage import Store
-from quacklake.transaction import NewDeleteFile, positions_by_file, touched_files
 
 _DELETE_FILE = tuple(name for name in FILES.names if name.startswith("delete_"))
 

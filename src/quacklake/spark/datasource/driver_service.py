@@ -19,7 +19,18 @@ from typing import Any, NamedTuple
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from quacklake.catalog import parse_url
+from quacklake.core.catalog import parse_url
+from quacklake.core.format.names import literal, tenant_key
+from quacklake.core.format.names import quote as lake_quote
+from quacklake.core.format.objects import TableInfo
+from quacklake.core.format.schema import Column, TableSchema
+from quacklake.core.format.types import parse_type
+from quacklake.core.operations.change_feed import Bound
+from quacklake.core.operations.handles import LakeHandle, SnapshotHandle
+from quacklake.core.operations.keyed_changes import FEED_NAMES
+from quacklake.core.scan import to_predicate
+from quacklake.core.scan.feed import state_slices
+from quacklake.core.tenancy.opening import open_lake
 from quacklake.errors import (
     ConfigError,
     QuacklakeError,
@@ -27,16 +38,6 @@ from quacklake.errors import (
     StreamMismatchError,
     UnsupportedFeatureError,
 )
-from quacklake.format.names import literal, tenant_key
-from quacklake.format.names import quote as lake_quote
-from quacklake.format.objects import TableInfo
-from quacklake.format.schema import Column, TableSchema
-from quacklake.format.types import parse_type
-from quacklake.operations.change_feed import Bound
-from quacklake.operations.handles import LakeHandle, SnapshotHandle
-from quacklake.operations.keyed_changes import FEED_NAMES
-from quacklake.scan import to_predicate
-from quacklake.scan.feed import state_slices
 from quacklake.spark.datasource.table_sink import (
     READ,
     READ_ANY,
@@ -52,7 +53,6 @@ from quacklake.spark.runtime.session import has_time, overwrites_dynamically
 from quacklake.spark.runtime.types import quote, shown_type
 from quacklake.spark.streams.pipeline import FEED_TYPES, raw_schema, slices_of
 from quacklake.spark.streams.source import Position, StreamSource
-from quacklake.tenancy.opening import open_lake
 
 _COMPARED: Mapping[str, str] = {
     "EqualTo": "=",

@@ -25,10 +25,10 @@ from pyspark.cloudpickle import register_pickle_by_value
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource
 
-from quacklake.catalog import parse_url
+from quacklake.core.catalog import parse_url
+from quacklake.core.format.names import quote
+from quacklake.core.operations.change_feed import Bound
 from quacklake.errors import UnsupportedFeatureError
-from quacklake.format.names import quote
-from quacklake.operations.change_feed import Bound
 from quacklake.spark.datasource import source_classes
 from quacklake.spark.datasource.driver_service import DriverService
 from quacklake.spark.datasource.source_classes import FORMAT

@@ -16,23 +16,23 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType, StructType
 
+from quacklake.core.format.objects import BatchContent, check_stream
+from quacklake.core.format.snapshots import Operation
+from quacklake.core.operations import dml
+from quacklake.core.operations.change_feed import Bound
+from quacklake.core.operations.conform import match_given
+from quacklake.core.operations.frames import to_source
+from quacklake.core.operations.handles import LakeHandle
+from quacklake.core.operations.options import StreamPositions
+from quacklake.core.operations.reference import TableRef
+from quacklake.core.transaction import Transaction
 from quacklake.errors import CommitUnknown, InputError, SchemaMismatchError, StreamBatchDoneError
-from quacklake.format.objects import BatchContent, check_stream
-from quacklake.format.snapshots import Operation
-from quacklake.operations import dml
-from quacklake.operations.change_feed import Bound
-from quacklake.operations.conform import match_given
-from quacklake.operations.frames import to_source
-from quacklake.operations.handles import LakeHandle
-from quacklake.operations.options import StreamPositions
-from quacklake.operations.reference import TableRef
 from quacklake.spark.changes.partition_overwrite import DYNAMIC, MODES, overwrite_partitions
 from quacklake.spark.runtime.local import inner_types
 from quacklake.spark.streams.checkpoint import SparkCheckpoint, read_from_spark
 from quacklake.spark.streams.source import EARLIEST, choice, positive, refuse_unknown
 from quacklake.spark.write.rows import Prepared, carries, given_columns
 from quacklake.spark.write.tasks import TaskRows, write_task
-from quacklake.transaction import Transaction
 
 _TABLE = ("lake", "catalog", "table")
 _STARTS = ("readChangeFeed", "startingVersion", "startingTimestamp")

@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
+from quacklake.core.format.schema import Column
+from quacklake.core.format.types import parse_type
 from quacklake.errors import UnsupportedFeatureError
-from quacklake.format.schema import Column
-from quacklake.format.types import parse_type
 from quacklake.spark.runtime.types import RAISED, literal, shown_type
 
 if TYPE_CHECKING:
-    from quacklake.engines.duckdb.trees import Node
+    from quacklake.core.engines.duckdb.trees import Node
     from quacklake.spark.expressions.translator import Translator, Typed
 
 SIGNED = ("int8", "int16", "int32", "int64")

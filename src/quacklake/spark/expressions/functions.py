@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from quacklake.format.types import parse_type
+from quacklake.core.format.types import parse_type
 from quacklake.spark.expressions.casts import (
     FLOATS,
     INTEGERS,
@@ -23,7 +23,7 @@ from quacklake.spark.expressions.casts import (
 from quacklake.spark.runtime.types import literal
 
 if TYPE_CHECKING:
-    from quacklake.engines.duckdb.trees import Node
+    from quacklake.core.engines.duckdb.trees import Node
     from quacklake.spark.expressions.translator import Translator, Typed
 
 _MOST_DIGITS = 38

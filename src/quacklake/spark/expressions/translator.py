@@ -12,13 +12,13 @@ from decimal import Decimal
 
 import pyarrow.compute as pc
 
-from quacklake.engines.duckdb import DuckDBEngine
-from quacklake.engines.duckdb.expressions import ExpressionBinder
-from quacklake.engines.duckdb.trees import Node, constant_of
+from quacklake.core.engines.duckdb import DuckDBEngine
+from quacklake.core.engines.duckdb.expressions import ExpressionBinder
+from quacklake.core.engines.duckdb.trees import Node, constant_of
+from quacklake.core.format.schema import Column, TableSchema
+from quacklake.core.operations.expression import Expression
+from quacklake.core.scan import Filter
 from quacklake.errors import PredicateError, UnsupportedFeatureError
-from quacklake.format.schema import Column, TableSchema
-from quacklake.operations.expression import Expression
-from quacklake.scan import Filter
 from quacklake.spark.expressions.casts import FLOATS, STAMPS, TEXTS, converted, is_number
 from quacklake.spark.expressions.functions import called
 from quacklake.spark.runtime.types import TEXT_KEYS, initial_value, literal, quote, shown_type, text_as_key
@@ -82,7 +82,7 @@ class ExpressionScope:
     def _translated(self, given: Filter | Expression, use: Callable[[Translator, Typed], str]) -> str:
         text = given.sql if isinstance(given, Expression) else given
         if isinstance(text, pc.Expression):
-            from quacklake.scan.substrait import to_sql
+            from quacklake.core.scan.substrait import to_sql
 
             text = to_sql(text, next(iter(self.tables.values())))
         with self.engine.connection() as connection:

@@ -19,23 +19,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
-from quacklake.engines.duckdb import DuckDBEngine
+from quacklake.core.engines.duckdb import DuckDBEngine
+from quacklake.core.format.mappings import MappedColumn, NameMapping, hive_values
+from quacklake.core.format.names import fold
+from quacklake.core.format.objects import NAME_ROW_ID, NAME_SNAPSHOT_ID
+from quacklake.core.format.schema import FIELD_ID, Column
+from quacklake.core.operations.keyed_changes import FEED_NAMES
+from quacklake.core.scan import ScanPlan
+from quacklake.core.scan.feed import FeedPlan, state_slices
+from quacklake.core.scan.plan import INLINED_META, SECRET, column_key
+from quacklake.core.storage import Footer, FooterColumn, Store, read_footer, read_footers
+from quacklake.core.storage.parquet import child_fields
 from quacklake.errors import UnsupportedFeatureError
-from quacklake.format.mappings import MappedColumn, NameMapping, hive_values
-from quacklake.format.names import fold
-from quacklake.format.objects import NAME_ROW_ID, NAME_SNAPSHOT_ID
-from quacklake.format.schema import FIELD_ID, Column
-from quacklake.operations.keyed_changes import FEED_NAMES
-from quacklake.scan import ScanPlan
-from quacklake.scan.feed import FeedPlan, state_slices
-from quacklake.scan.plan import INLINED_META, SECRET, column_key
 from quacklake.spark.read.file_index import Deletes, free_name, read_files
 from quacklake.spark.runtime.failures import reaching
 from quacklake.spark.runtime.local import carried, inlined_columns, inlined_rows, shown_columns, shown_rows, to_frame
 from quacklake.spark.runtime.session import has_time, require_types
 from quacklake.spark.runtime.types import initial_value, quote, read_type, shown, shown_type
-from quacklake.storage import Footer, FooterColumn, Store, read_footer, read_footers
-from quacklake.storage.parquet import child_fields
 
 _HERE = 1000  # the most footers that this process reads faster than Spark starts Python on the executors
 _A_TASK = 250

@@ -17,11 +17,11 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from quacklake.core.format.schema import Column
+from quacklake.core.storage import Store
 from quacklake.errors import InputError, MissingExtraError, UnsupportedFeatureError
-from quacklake.format.schema import Column
 from quacklake.spark.runtime.settings import STEADY, Version, find_java, parse_version, spark_settings
 from quacklake.spark.runtime.types import quote
-from quacklake.storage import Store
 
 _TYPES: Mapping[str, Version] = {"json": (4, 0), "variant": (4, 0), "time": (4, 1)}
 """Types of the format that not every Spark can write, with the first version that can."""

@@ -21,9 +21,9 @@ from collections.abc import Sequence
 import sqlglot
 from sqlglot import exp
 
+from quacklake.core.sql.words import Word
 from quacklake.errors import NotPermittedError, SqlError, UnsupportedFeatureError
 from quacklake.spark.runtime.words import hide_calls, show_calls, spark_words
-from quacklake.sql.words import Word
 
 # Spark's own functions, without those that call methods, read files or tell about the session and its user. `xpath`,
 # `from_xml`, `from_avro` and `from_protobuf` take the names of files as options or in their documents.

@@ -22,10 +22,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
+from quacklake.core.format.layout import Transform
+from quacklake.core.format.schema import Column
+from quacklake.core.format.types import parse_type, spark_type
 from quacklake.errors import UnsupportedFeatureError
-from quacklake.format.layout import Transform
-from quacklake.format.schema import Column
-from quacklake.format.types import parse_type, spark_type
 
 EPOCH_NTZ = "TIMESTAMP_NTZ '1970-01-01 00:00:00'"
 TEXT_KEYS = ("uuid", "time")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from quacklake.sql.words import Cursor, Word, words_of
+from quacklake.core.sql.words import Cursor, Word, words_of
 
 _LEXER = re.compile(
     r"""

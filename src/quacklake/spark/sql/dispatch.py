@@ -7,15 +7,15 @@ from collections.abc import Callable, Collection, Mapping
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from quacklake.format.names import fold
-from quacklake.operations.reference import DEFAULT_SCHEMA
+from quacklake.core.format.names import fold
+from quacklake.core.operations.reference import DEFAULT_SCHEMA
+from quacklake.core.sql.sessions import LakeSessions
 from quacklake.spark.engine import SparkEngine
 from quacklake.spark.runtime.words import SparkCursor
 from quacklake.spark.sql import merging, metadata, rows, tables
 from quacklake.spark.sql.parsing import Parameters, only_statement, with_values
 from quacklake.spark.sql.queries import run_query, run_stored_query
 from quacklake.spark.sql.statement import Statement
-from quacklake.sql.sessions import LakeSessions
 
 Handler = Callable[[Statement, SparkCursor], "DataFrame"]
 

@@ -10,11 +10,13 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StringType
 from sqlglot import exp
 
+from quacklake.core.format.names import fold
+from quacklake.core.format.objects import TableInfo
+from quacklake.core.format.schema import Column, TableSchema
+from quacklake.core.operations.reference import TableRef
+from quacklake.core.sql.statements.rows import alias_of, prefix_of
+from quacklake.core.sql.timetravel import time_travel
 from quacklake.errors import SqlError, UnsupportedFeatureError
-from quacklake.format.names import fold
-from quacklake.format.objects import TableInfo
-from quacklake.format.schema import Column, TableSchema
-from quacklake.operations.reference import TableRef
 from quacklake.spark.changes.merge import SPELLED, SparkMerge
 from quacklake.spark.runtime.session import has_time, require
 from quacklake.spark.runtime.types import TEXT_KEYS, text_as_key
@@ -24,14 +26,12 @@ from quacklake.spark.sql.queries import run_query
 from quacklake.spark.sql.rows import assignments
 from quacklake.spark.sql.statement import SqlText, Statement
 from quacklake.spark.write.rows import default_of
-from quacklake.sql.statements.rows import alias_of, prefix_of
-from quacklake.sql.timetravel import time_travel
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame
 
-    from quacklake.sql.words import Word
+    from quacklake.core.sql.words import Word
 
 
 _OPEN, _CLOSE = ("(", "[", "CASE"), (")", "]", "END")

@@ -9,21 +9,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
+from quacklake.core.format.names import fold, quote
+from quacklake.core.format.names import literal as lake_literal
+from quacklake.core.format.objects import TableInfo
+from quacklake.core.operations.options import lake_history, table_history
+from quacklake.core.sql import lake_functions
+from quacklake.core.sql.binder import Binder
+from quacklake.core.sql.lake_calls import LakeCall
+from quacklake.core.sql.lake_functions import FUNCTIONS, bind
+from quacklake.core.transaction import Transaction
 from quacklake.errors import SqlError, UnsupportedFeatureError, nearest
-from quacklake.format.names import fold, quote
-from quacklake.format.names import literal as lake_literal
-from quacklake.format.objects import TableInfo
-from quacklake.operations.options import lake_history, table_history
 from quacklake.spark.maintenance import spark_maintenance
 from quacklake.spark.runtime.words import SparkCursor
 from quacklake.spark.sql.statement import Statement
 from quacklake.spark.streams.pipeline import batch_frame
 from quacklake.spark.streams.source import EARLIEST, StreamSource
-from quacklake.sql import lake_functions
-from quacklake.sql.binder import Binder
-from quacklake.sql.lake_calls import LakeCall
-from quacklake.sql.lake_functions import FUNCTIONS, bind
-from quacklake.transaction import Transaction
 
 _FEEDS = ("table_changes", "table_insertions", "table_deletions")
 _TELLING = (

@@ -12,11 +12,11 @@ from typing import Any, TypeAlias
 import sqlglot
 from sqlglot import exp
 
+from quacklake.core.format.names import fold
+from quacklake.core.sql.words import caret, split
 from quacklake.errors import InputError, SqlError, nearest
-from quacklake.format.names import fold
 from quacklake.spark.runtime.types import literal
 from quacklake.spark.runtime.words import hide_calls, spark_words
-from quacklake.sql.words import caret, split
 
 _SPARK = "spark"
 

@@ -13,11 +13,11 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from sqlglot import ErrorLevel, exp
 
+from quacklake.core.format.bounds import ANYTHING, Predicate, every
+from quacklake.core.format.names import fold
+from quacklake.core.format.schema import TableSchema
+from quacklake.core.scan import to_predicate
 from quacklake.errors import PredicateError, QuacklakeError
-from quacklake.format.bounds import ANYTHING, Predicate, every
-from quacklake.format.names import fold
-from quacklake.format.schema import TableSchema
-from quacklake.scan import to_predicate
 from quacklake.spark.sql.parsing import declaration
 from quacklake.spark.sql.view_queries import Named
 

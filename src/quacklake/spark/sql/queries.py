@@ -14,17 +14,20 @@ from pyspark.errors import ParseException
 from pyspark.sql import DataFrame
 from sqlglot import exp
 
-from quacklake.engines.duckdb.expressions import session_function
-from quacklake.engines.duckdb.stored_texts import LAKE
-from quacklake.engines.duckdb.trees import serialize
+from quacklake.core.engines.duckdb.expressions import session_function
+from quacklake.core.engines.duckdb.stored_texts import LAKE
+from quacklake.core.engines.duckdb.trees import serialize
+from quacklake.core.format.bounds import ANYTHING, Predicate, every
+from quacklake.core.format.names import fold
+from quacklake.core.format.objects import TableInfo, ViewInfo
+from quacklake.core.format.schema import TableSchema
+from quacklake.core.operations.reference import DEFAULT_SCHEMA
+from quacklake.core.operations.views import MOST_VIEWS, named_object, too_deep
+from quacklake.core.scan.plan import column_key
+from quacklake.core.sql.timetravel import NO_ALIAS, TimeTravel, time_travel
+from quacklake.core.sql.views import view_rows, view_tables
+from quacklake.core.transaction import Transaction
 from quacklake.errors import NotFoundError, QuacklakeError, SqlError, UnsupportedFeatureError
-from quacklake.format.bounds import ANYTHING, Predicate, every
-from quacklake.format.names import fold
-from quacklake.format.objects import TableInfo, ViewInfo
-from quacklake.format.schema import TableSchema
-from quacklake.operations.reference import DEFAULT_SCHEMA
-from quacklake.operations.views import MOST_VIEWS, named_object, too_deep
-from quacklake.scan.plan import column_key
 from quacklake.spark.engine import SparkEngine
 from quacklake.spark.runtime.local import inlined_rows, shown_columns
 from quacklake.spark.runtime.session import has_time
@@ -36,9 +39,6 @@ from quacklake.spark.sql.parsing import Edit, declaration, edited, names_of, par
 from quacklake.spark.sql.pruning import conditions, outside_conditions, predicate_of, where_predicate
 from quacklake.spark.sql.statement import SqlText, Statement, unknown
 from quacklake.spark.sql.view_queries import Named, Relation, ViewQuery, escaped, unescaped
-from quacklake.sql.timetravel import NO_ALIAS, TimeTravel, time_travel
-from quacklake.sql.views import view_rows, view_tables
-from quacklake.transaction import Transaction
 
 _MOST_BYTES = 1 << 30  # the most bytes of files that DuckDB reads for a view, in the driver
 _MOST_ROWS = 100_000  # the most rows of a view that the driver holds in memory

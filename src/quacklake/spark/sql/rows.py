@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as f
 from sqlglot import exp
 
+from quacklake.core.format.bounds import ANYTHING, Predicate
+from quacklake.core.format.layout import IDENTITY
+from quacklake.core.format.names import fold
+from quacklake.core.format.objects import TableInfo
+from quacklake.core.format.snapshots import Operation
+from quacklake.core.operations import dml
+from quacklake.core.operations.reference import TableRef
+from quacklake.core.operations.statements import Delete, Update
+from quacklake.core.sql.statements.rows import alias_of, prefix_of
+from quacklake.core.transaction import Transaction
 from quacklake.errors import SqlError
-from quacklake.format.bounds import ANYTHING, Predicate
-from quacklake.format.layout import IDENTITY
-from quacklake.format.names import fold
-from quacklake.format.objects import TableInfo
-from quacklake.format.snapshots import Operation
-from quacklake.operations import dml
-from quacklake.operations.reference import TableRef
-from quacklake.operations.statements import Delete, Update
 from quacklake.spark.changes.clauses import ChangeClause, change
 from quacklake.spark.changes.clauses import delete as delete_rows
 from quacklake.spark.changes.partition_overwrite import overwrite_partitions
@@ -29,8 +31,6 @@ from quacklake.spark.sql.pruning import conditions, predicate_of
 from quacklake.spark.sql.queries import TARGET, Rewriter, run_query, zone_of
 from quacklake.spark.sql.statement import SqlText, Statement
 from quacklake.spark.write.rows import SparkRows, default_of
-from quacklake.sql.statements.rows import alias_of, prefix_of
-from quacklake.transaction import Transaction
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

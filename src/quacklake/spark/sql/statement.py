@@ -14,17 +14,17 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
+from quacklake.core.format.objects import TableInfo, ViewInfo
+from quacklake.core.operations.reference import DEFAULT_SCHEMA
+from quacklake.core.sql.attached import Attached, missing
+from quacklake.core.sql.session import Session
+from quacklake.core.sql.timetravel import TimeTravel
+from quacklake.core.sql.words import caret
+from quacklake.core.transaction import Transaction
 from quacklake.errors import NotFoundError, QuacklakeError, SqlError, nearest
-from quacklake.format.objects import TableInfo, ViewInfo
-from quacklake.operations.reference import DEFAULT_SCHEMA
 from quacklake.spark.engine import SparkEngine
 from quacklake.spark.runtime.local import to_frame
 from quacklake.spark.runtime.words import SparkCursor, text_of
-from quacklake.sql.attached import Attached, missing
-from quacklake.sql.session import Session
-from quacklake.sql.timetravel import TimeTravel
-from quacklake.sql.words import caret
-from quacklake.transaction import Transaction
 
 _MISSING = re.compile(r"table or view (.+?) cannot be found", re.IGNORECASE)
 _PLACE = re.compile(r"\(line (\d+), pos(?:ition)? (\d+)\)")

@@ -14,7 +14,15 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from sqlglot import exp
 
-from quacklake.engines.duckdb.stored_texts import LAKE
+from quacklake.core.engines.duckdb.stored_texts import LAKE
+from quacklake.core.format.names import fold, literal, quote
+from quacklake.core.format.objects import TableInfo, ViewInfo
+from quacklake.core.operations import evolution
+from quacklake.core.operations.reference import TableRef
+from quacklake.core.sql.attached import Target
+from quacklake.core.sql.statements.objects import own_names
+from quacklake.core.sql.timetravel import time_travel
+from quacklake.core.transaction import Transaction
 from quacklake.errors import (
     AlreadyExistsError,
     InputError,
@@ -23,10 +31,6 @@ from quacklake.errors import (
     SqlError,
     UnsupportedFeatureError,
 )
-from quacklake.format.names import fold, literal, quote
-from quacklake.format.objects import TableInfo, ViewInfo
-from quacklake.operations import evolution
-from quacklake.operations.reference import TableRef
 from quacklake.spark.changes.staged_changes import counted
 from quacklake.spark.engine import schema_of
 from quacklake.spark.runtime.session import is_connect, settings
@@ -36,10 +40,6 @@ from quacklake.spark.sql.queries import Rewriter, run_query
 from quacklake.spark.sql.statement import SqlText, Statement
 from quacklake.spark.sql.view_queries import unescaped
 from quacklake.spark.write.rows import SparkRows
-from quacklake.sql.attached import Target
-from quacklake.sql.statements.objects import own_names
-from quacklake.sql.timetravel import time_travel
-from quacklake.transaction import Transaction
 
 
 def lake_columns(columns: str) -> list[str]:

@@ -18,11 +18,11 @@ from typing import TypeAlias
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
+from quacklake.core.format.objects import BatchContent
+from quacklake.core.storage import Store
 from quacklake.errors import StreamMismatchError
-from quacklake.format.objects import BatchContent
 from quacklake.spark.runtime.session import is_connect
 from quacklake.spark.runtime.settings import escape_pattern
-from quacklake.storage import Store
 
 __all__ = ["ReadFiles", "SparkCheckpoint", "digest_batch", "read_from_folder", "read_from_spark", "read_from_store"]
 

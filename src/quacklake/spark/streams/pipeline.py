@@ -15,13 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from quacklake import faults
+from quacklake.core import faults
+from quacklake.core.operations.change_feed import Bound
+from quacklake.core.operations.keyed_changes import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, FEED_NAMES
+from quacklake.core.operations.options import StreamPositions
+from quacklake.core.scan import ScanPlan
+from quacklake.core.scan.feed import FeedPlan, plain_inserts, slices, state_slices
 from quacklake.errors import InputError, StreamMismatchError
-from quacklake.operations.change_feed import Bound
-from quacklake.operations.keyed_changes import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, FEED_NAMES
-from quacklake.operations.options import StreamPositions
-from quacklake.scan import ScanPlan
-from quacklake.scan.feed import FeedPlan, plain_inserts, slices, state_slices
 from quacklake.spark.engine import SparkEngine
 from quacklake.spark.read.scan import (
     Slice,

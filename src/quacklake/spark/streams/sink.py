@@ -18,12 +18,11 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
-from quacklake import faults, telemetry
-from quacklake.errors import StorageError, StreamBatchDoneError, UnsupportedFeatureError
-from quacklake.format.names import uuid7
-from quacklake.format.objects import BatchContent, TableInfo, marked, older_checkpoint
-from quacklake.operations import evolution
-from quacklake.operations.keyed_changes import (
+from quacklake.core import faults, telemetry
+from quacklake.core.format.names import uuid7
+from quacklake.core.format.objects import BatchContent, TableInfo, marked, older_checkpoint
+from quacklake.core.operations import evolution
+from quacklake.core.operations.keyed_changes import (
     CHANGE_TYPE,
     COMMIT_TIMESTAMP,
     COMMIT_VERSION,
@@ -36,9 +35,11 @@ from quacklake.operations.keyed_changes import (
     unknown_change,
     upsert,
 )
-from quacklake.operations.options import StreamPositions
-from quacklake.operations.reference import TableRef
-from quacklake.operations.statements import DUPLICATES_SHOWN, duplicate_keys
+from quacklake.core.operations.options import StreamPositions
+from quacklake.core.operations.reference import TableRef
+from quacklake.core.operations.statements import DUPLICATES_SHOWN, duplicate_keys
+from quacklake.core.transaction import Transaction
+from quacklake.errors import StorageError, StreamBatchDoneError, UnsupportedFeatureError
 from quacklake.spark.changes.merge import SparkMerge, conform_keys
 from quacklake.spark.changes.staged_changes import ChangeMetrics
 from quacklake.spark.engine import SparkEngine
@@ -49,7 +50,6 @@ from quacklake.spark.runtime.types import quote
 from quacklake.spark.streams.checkpoint import SparkCheckpoint
 from quacklake.spark.write.rows import SparkRows, carried_alike, given_columns
 from quacklake.spark.write.tasks import Fetch
-from quacklake.transaction import Transaction
 
 _log = logging.getLogger("quacklake.stream")
 Counts: TypeAlias = dict[str, Any]

@@ -11,16 +11,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from quacklake.catalog import Reader
+from quacklake.core.catalog import Reader
+from quacklake.core.format.objects import TableInfo
+from quacklake.core.format.schema import Column
+from quacklake.core.format.snapshots import ChangeKind, Snapshot, parse_changes
+from quacklake.core.operations.change_feed import Bound, first_of
+from quacklake.core.operations.context import LakeContext
+from quacklake.core.operations.keyed_changes import FEED_NAMES
+from quacklake.core.scan import ScanPlan, plan_scan
+from quacklake.core.scan.feed import FeedPlan, last_within, plan_feed
 from quacklake.errors import InputError, NotFoundError, SnapshotExpiredError, StreamMismatchError, nearest
-from quacklake.format.objects import TableInfo
-from quacklake.format.schema import Column
-from quacklake.format.snapshots import ChangeKind, Snapshot, parse_changes
-from quacklake.operations.change_feed import Bound, first_of
-from quacklake.operations.context import LakeContext
-from quacklake.operations.keyed_changes import FEED_NAMES
-from quacklake.scan import ScanPlan, plan_scan
-from quacklake.scan.feed import FeedPlan, last_within, plan_feed
 
 #: ``table``: its id; ``after``: the last snapshot that was read; ``state``: the snapshot whose rows come first.
 Position: TypeAlias = Mapping[str, int]

@@ -11,8 +11,20 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from quacklake.engines.duckdb import WriteOptions
-from quacklake.engines.duckdb.connections import writing as duckdb_writing
+from quacklake.core.engines.duckdb import WriteOptions
+from quacklake.core.engines.duckdb.connections import writing as duckdb_writing
+from quacklake.core.format.bounds import encode_comparable
+from quacklake.core.format.layout import IDENTITY, directory
+from quacklake.core.format.mappings import MappedColumn, NameMapping
+from quacklake.core.format.names import data_file_name
+from quacklake.core.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID, RESERVED_FIELDS, TableInfo
+from quacklake.core.format.schema import Column, TableSchema
+from quacklake.core.format.types import parse_type
+from quacklake.core.operations.add_files import known_mappings
+from quacklake.core.operations.conform import Match, given_schema, insert_few, match_given, to_table
+from quacklake.core.operations.context import LakeContext
+from quacklake.core.storage import Footer, column_stats
+from quacklake.core.transaction import NewDataFile, Transaction
 from quacklake.errors import (
     CommitUnknown,
     ConstraintError,
@@ -21,16 +33,6 @@ from quacklake.errors import (
     SqlError,
     UnsupportedFeatureError,
 )
-from quacklake.format.bounds import encode_comparable
-from quacklake.format.layout import IDENTITY, directory
-from quacklake.format.mappings import MappedColumn, NameMapping
-from quacklake.format.names import data_file_name
-from quacklake.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID, RESERVED_FIELDS, TableInfo
-from quacklake.format.schema import Column, TableSchema
-from quacklake.format.types import parse_type
-from quacklake.operations.add_files import known_mappings
-from quacklake.operations.conform import Match, given_schema, insert_few, match_given, to_table
-from quacklake.operations.context import LakeContext
 from quacklake.spark.runtime.failures import each_task
 from quacklake.spark.runtime.local import arrow_schema, with_variants
 from quacklake.spark.runtime.session import has_time
@@ -38,8 +40,6 @@ from quacklake.spark.runtime.stored_texts import expression_text
 from quacklake.spark.runtime.types import adopted, initial_value, plain_in_parquet, quote, required, stored
 from quacklake.spark.write.tasks import Fetch, write_task
 from quacklake.spark.write.writer import SortBy, SparkWriter, WriteJob, Written
-from quacklake.storage import Footer, column_stats
-from quacklake.transaction import NewDataFile, Transaction
 
 
 @dataclass(frozen=True, slots=True)

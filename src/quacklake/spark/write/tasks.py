@@ -17,24 +17,24 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from quacklake.duckdb_versions import arrow_table
-from quacklake.engines.duckdb import DuckDBEngine, FileWriter, WriteOptions
-from quacklake.engines.duckdb.connections import writing as duckdb_writing
+from quacklake.core.duckdb_versions import arrow_table
+from quacklake.core.engines.duckdb import DuckDBEngine, FileWriter, WriteOptions
+from quacklake.core.engines.duckdb.connections import writing as duckdb_writing
+from quacklake.core.format.names import quote, uuid7
+from quacklake.core.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID, RESERVED_FIELDS, TableInfo
+from quacklake.core.format.schema import TableSchema
+from quacklake.core.operations import conform
+from quacklake.core.operations.conform import Match
+from quacklake.core.operations.context import LakeContext
+from quacklake.core.operations.signed_zeros import split_at_negative_zero
+from quacklake.core.storage import Store
+from quacklake.core.transaction import NewDataFile
 from quacklake.errors import ConstraintError, UnsupportedFeatureError
-from quacklake.format.names import quote, uuid7
-from quacklake.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID, RESERVED_FIELDS, TableInfo
-from quacklake.format.schema import TableSchema
-from quacklake.operations import conform
-from quacklake.operations.conform import Match
-from quacklake.operations.context import LakeContext
-from quacklake.operations.signed_zeros import split_at_negative_zero
 from quacklake.spark.read.file_index import READ_OPTIONS
 from quacklake.spark.runtime.failures import writing
 from quacklake.spark.runtime.session import WRITING, settings, to_arrow
 from quacklake.spark.runtime.settings import spark_path, spark_uri
 from quacklake.spark.runtime.types import RAISED
-from quacklake.storage import Store
-from quacklake.transaction import NewDataFile
 
 _NEVER = ("variant", "geometry", "time_ns")  # types that cannot be transferred from Spark to DuckDB
 

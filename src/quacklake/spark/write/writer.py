@@ -12,15 +12,16 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from quacklake import faults, telemetry
+from quacklake.core import faults, telemetry
+from quacklake.core.format.layout import Transform, key_names
+from quacklake.core.format.names import fold
+from quacklake.core.format.objects import RESERVED_FIELDS, TableInfo
+from quacklake.core.format.schema import Column, TableSchema
+from quacklake.core.format.transforms import apply
+from quacklake.core.format.transforms import bucket as bucket_of
+from quacklake.core.format.types import parse_type
+from quacklake.core.storage import FileEntry, Footer, Store
 from quacklake.errors import UnsupportedFeatureError
-from quacklake.format.layout import Transform, key_names
-from quacklake.format.names import fold
-from quacklake.format.objects import RESERVED_FIELDS, TableInfo
-from quacklake.format.schema import Column, TableSchema
-from quacklake.format.transforms import apply
-from quacklake.format.transforms import bucket as bucket_of
-from quacklake.format.types import parse_type
 from quacklake.spark.read.file_index import read_paths
 from quacklake.spark.read.scan import all_footers
 from quacklake.spark.runtime.failures import writing
@@ -28,7 +29,6 @@ from quacklake.spark.runtime.local import FIELD_ID, file_type
 from quacklake.spark.runtime.session import WRITING, arrow_udf, place_of, rebalanced, require_types, settings
 from quacklake.spark.runtime.settings import file_path, spark_uri
 from quacklake.spark.runtime.types import RAISED, key_expression, literal, quote, read_type, shown_type
-from quacklake.storage import FileEntry, Footer, Store
 
 #: True if a file's numbers include NaN, with the minimum and maximum of the others.
 FloatStats = tuple[bool, float | None, float | None]

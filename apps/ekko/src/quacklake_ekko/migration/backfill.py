@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from quacklake import Lake, LakeTransaction, faults
+from quacklake import Lake, LakeTransaction
+from quacklake.core import faults
+from quacklake.core.format.objects import StreamMark
+from quacklake.core.progress import Progress, silent
 from quacklake.errors import CorruptFileError, InputError, PathError, StreamBatchDoneError
-from quacklake.format.objects import StreamMark
-from quacklake.progress import Progress, silent
 from quacklake_ekko.migration import state
 from quacklake_ekko.migration.folder import ArrowFile, ArrowFolder, CheckedFile, SkippedFile
 from quacklake_ekko.table import TABLE

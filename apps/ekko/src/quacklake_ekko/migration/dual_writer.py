@@ -12,10 +12,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from quacklake import Lake, LakeTransaction, faults
+from quacklake import Lake, LakeTransaction
+from quacklake.core import faults
+from quacklake.core.telemetry import error_facts
 from quacklake.errors import QuacklakeError
 from quacklake.pipelines import BufferedWriter
-from quacklake.telemetry import error_facts
 from quacklake_ekko.migration import state
 from quacklake_ekko.migration.folder import ArrowFolder, CheckedFile
 from quacklake_ekko.migration.layout import check_node

@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quacklake import faults
 from quacklake.config import Config
+from quacklake.core import faults
+from quacklake.core.operations.stores import open_store
+from quacklake.core.storage import Store
 from quacklake.errors import CorruptFileError, InputError, NotFoundError, QuacklakeError
-from quacklake.operations.stores import open_store
-from quacklake.storage import Store
 from quacklake_ekko.migration.layout import FOLDER, METADATA_SUFFIX, ArrowPath, BatchMetadata, check_path
 from quacklake_ekko.migration.rows import from_arrow, to_arrow
 

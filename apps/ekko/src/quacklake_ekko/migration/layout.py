@@ -14,8 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from quacklake.core.format.names import checked_relative
 from quacklake.errors import InputError, PathError
-from quacklake.format.names import checked_relative
 
 FOLDER = "transactions/"
 METADATA_SUFFIX = ".metadata.json"

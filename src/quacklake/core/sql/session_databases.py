@@ -1,0 +1,81 @@
+"""Databases of sessions: where one comes from, and where it goes when its session closes.
+
+Each session runs its statements in a database of its own, as they may change anything there. To make and close one
+takes fifteen milliseconds, so a session leaves it to the next one if nothing but plain queries of a lake has run in it:
+each on a cursor, which took its temporary views along. What DuckDB remembers of the files that were read is bounded.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+    from quacklake.core.engines.duckdb.idle import IdleDatabases
+    from quacklake.core.scan import ScanPlan
+
+LAKE = "lake"
+"""The name of the empty database that each of them has, for the lake of its session."""
+MOST_IDLE = 2
+"""Databases that wait for a session; each has threads that wait."""
+MOST_FILES, MOST_BYTES = 1_000, 64 << 20
+"""The most that the sessions of one database may read: DuckDB keeps footers, and bytes until there is no memory."""
+
+
+@cache
+def idle_databases() -> IdleDatabases[SessionDatabase]:
+    """Return the databases of this process that wait for a session."""
+    import atexit
+
+    from quacklake.core.engines.duckdb.idle import IdleDatabases
+
+    found: IdleDatabases[SessionDatabase] = IdleDatabases(MOST_IDLE)
+    atexit.register(found.close)
+    return found
+
+
+@dataclass(eq=False)
+class SessionDatabase:
+    """A database of sessions that come one after the other. Any of them can keep it from the next."""
+
+    connection: DuckDBPyConnection
+    settings: Mapping[str, Any]
+    is_kept: bool = False
+    """True when no other session may get it."""
+    _files: int = 0
+    _bytes: int = 0
+    _process: int = field(default_factory=os.getpid)
+
+    def has_read(self, plans: Iterable[ScanPlan]) -> None:
+        """Count the files that a query has read."""
+        for plan in plans:
+            self._files += plan.files.num_rows
+            if self._files <= MOST_FILES:
+                self._bytes += sum(filter(None, plan.files.column("file_size_bytes").to_pylist()))
+        if self._files > MOST_FILES or self._bytes > MOST_BYTES:
+            self.is_kept = True
+
+    def leave(self) -> None:
+        """Leave it to the next session, if that may have it and this process has made it, or close it."""
+        if self.is_kept or self._process != os.getpid():
+            self.close()
+        else:
+            idle_databases().leave(self.settings, self)
+
+    def close(self) -> None:
+        """Close it."""
+        self.connection.close()
+
+
+def take(settings: Mapping[str, Any], make: Callable[[], DuckDBPyConnection]) -> SessionDatabase:
+    """Return a database with these settings in which no session has left anything, for the caller alone."""
+    found = idle_databases().take(settings)
+    if found is None:
+        found = SessionDatabase(make(), settings)
+        found.connection.execute(f"ATTACH ':memory:' AS {LAKE}")
+    return found
