@@ -39,7 +39,7 @@ from benchmarks.common import (
     mixed_rows,
     percentile,
 )
-from quacklake.core import telemetry
+from quacklake import telemetry
 
 TITLE = "32 concurrent writers, each append a commit, on PostgreSQL"
 

@@ -15,8 +15,12 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SOURCE = REPOSITORY / "src" / "quacklake"
-#: Modules and folders beside ``core`` that belong to it: what everything else stands on.
-CORE = frozenset(["config", "core", "errors", "extend", "plugins"])
+#: What everybody may import, beside the public names.
+FOR_ALL = frozenset(["config", "errors", "extend", "plugins", "telemetry"])
+#: What one must hold to work on the core.
+CORE = FOR_ALL | {"core"}
+#: The objects that users hold: between the core and everything else.
+OBJECTS = frozenset(["__init__", "lake"])
 _API = "extend"
 _SERVICES = ("catalog", "store", "engine")
 """Attributes of a lake's context that are rooms of their own."""
@@ -50,19 +54,12 @@ class Structure:
         return {(each.importer, each.folder) for each in self.imports if each.folder not in ("", each.importer)}
 
     def imports_of_products(self) -> list[Import]:
-        """Return what folders outside of the core import from it and around the extension API.
-
-        Errors, the public names and ``quacklake.extend`` are for everybody.
-        """
-        return [
-            each
-            for each in self.imports
-            if not _is_core(each.importer) and _is_core(each.folder) and each.folder not in ("errors", _API, "")
-        ]
+        """Return what products and interfaces import from the core itself, around the extension API."""
+        return [each for each in self.imports if _is_outside(each.importer) and each.folder.split(".")[0] == "core"]
 
     def imports_of_the_api(self) -> list[Import]:
-        """Return what folders outside of the core import from the extension API."""
-        return [each for each in self.imports if not _is_core(each.importer) and each.folder == _API]
+        """Return what products and interfaces import from the extension API."""
+        return [each for each in self.imports if _is_outside(each.importer) and each.folder == _API]
 
 
 def _find_folder(parts: Sequence[str]) -> str:
@@ -73,6 +70,10 @@ def _find_folder(parts: Sequence[str]) -> str:
 
 def _is_core(folder: str) -> bool:
     return folder.split(".")[0] in CORE
+
+
+def _is_outside(folder: str) -> bool:
+    return not _is_core(folder) and folder not in OBJECTS
 
 
 def measure(source: Path = SOURCE) -> Structure:
@@ -139,7 +140,7 @@ def print_summary(found: Structure) -> None:
     names, folders = count_importers(found), len(found.lines)
     imports = sum(importers.total() for importers in names.values())
     single = sum(1 for importers in names.values() if len(importers) == 1)
-    reaches = sum(count for folder, count in found.reaches.items() if not _is_core(folder))
+    reaches = sum(count for folder, count in found.reaches.items() if _is_outside(folder))
     print(f"lines: {core:,} of {found.lines.total():,} are the core")
     print(f"arrows: {len(found.arrows)} of {folders * (folders - 1) // 2} between {folders} folders")
     print(f"names around the API: {len(names)} in {imports:,} imports by others, {single} of them for one folder only")

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from quacklake.core import telemetry
+from quacklake import telemetry
 from quacklake.errors import ConfigError
 
 logger = logging.getLogger("quacklake.test")

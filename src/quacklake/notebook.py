@@ -13,11 +13,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from quacklake.core.format.names import uuid7
 from quacklake.core.operations.display import html_table
 from quacklake.core.progress import listen
 from quacklake.core.sql.words import split, words_of
 from quacklake.errors import InputError, nearest
+from quacklake.extend.names import uuid7
 
 _LINE = re.compile(r"\s*(?:--lake\s+(?P<lake>\w+)\s*)?(?:(?P<name>[^\W\d]\w*)\s*<<\s*)?(?P<text>.*)", re.DOTALL)
 _SHOWN_ROWS = 100

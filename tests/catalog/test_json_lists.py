@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import quacklake
-from quacklake.core import telemetry
+from quacklake import telemetry
 from quacklake.core.catalog.json_lists import from_json
 from quacklake.core.catalog.reading import reader
 from tests.layout import LAYOUT

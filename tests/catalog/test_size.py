@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import quacklake
-from quacklake.core import telemetry
+from quacklake import telemetry
 from quacklake.errors import CommitConflict, ConfigError
 from tests.layout import LAYOUT
 

@@ -11,7 +11,7 @@ import pytest
 
 import quacklake
 from quacklake.cli.commands import COMMANDS, Entry
-from quacklake.core.telemetry import configure_logging
+from quacklake.telemetry import configure_logging
 from tests.cli.conftest import Run
 
 

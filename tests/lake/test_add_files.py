@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import quacklake
+from quacklake import telemetry
 from quacklake.cli import main
-from quacklake.core import telemetry
 from quacklake.core.scan import ScanPlan
 from quacklake.errors import (
     AlreadyExistsError,

@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 
 import quacklake
-from quacklake.core import telemetry
+from quacklake import telemetry
 from quacklake.errors import InputError, NotFoundError, PredicateError, SnapshotExpiredError
 
 

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 import quacklake
-from quacklake.core import faults, telemetry
+from quacklake import telemetry
+from quacklake.core import faults
 from quacklake.errors import ConstraintError, CorruptFileError, QuacklakeError, ReadOnlyError, StorageError
 
 

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pytest
 
 import quacklake
+from quacklake import telemetry
 from quacklake.cli import main
-from quacklake.core import telemetry
 from quacklake.core.engines.duckdb import connections
 from quacklake.core.scan import ScanPlan
 from quacklake.errors import ConfigError, CorruptFileError, MissingExtraError, UnsupportedFeatureError

@@ -11,8 +11,7 @@ import pyarrow as pa
 import pytest
 
 import quacklake
-from quacklake import Lake, Table
-from quacklake.core import telemetry
+from quacklake import Lake, Table, telemetry
 from quacklake.errors import (
     CommitConflict,
     ConstraintError,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import quacklake
-from quacklake.core import telemetry
+from quacklake import telemetry
 from quacklake.core.catalog.reading import tables
 from quacklake.core.format.snapshots import Operation, operations_of
 from quacklake.errors import SqlError

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import quacklake
-from quacklake.core import telemetry
+from quacklake import telemetry
 from quacklake.errors import ConfigError
 from quacklake.pipelines import Pipeline
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import quacklake
-from quacklake.core import telemetry
+from quacklake import telemetry
 
 
 @pytest.fixture

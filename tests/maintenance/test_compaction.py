@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import quacklake
-from quacklake.core import faults, telemetry
+from quacklake import telemetry
+from quacklake.core import faults
 from quacklake.core.engines.duckdb import sql
 from quacklake.core.faults import Fault
 from quacklake.core.format.snapshots import ChangeKind, parse_changes

@@ -15,7 +15,8 @@ import pytest
 import sqlalchemy as sa
 
 import quacklake
-from quacklake.core import faults, telemetry
+from quacklake import telemetry
+from quacklake.core import faults
 from quacklake.core.catalog import expiring, parse_url
 from quacklake.errors import (
     CommitConflict,

@@ -10,7 +10,8 @@ import pytest
 import sqlalchemy as sa
 
 import quacklake
-from quacklake.core import faults, telemetry
+from quacklake import telemetry
+from quacklake.core import faults
 from quacklake.core.maintenance.cleanup import KnownPaths
 from quacklake.errors import ConfigError, PathError
 from tests.catalog.stock import Stock

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 import quacklake
-from quacklake import Lake, Safety
-from quacklake.core import telemetry
+from quacklake import Lake, Safety, telemetry
 from quacklake.core.catalog import own_tables
 from quacklake.core.faults import Fault, arm
 from quacklake.core.materialized.watching import refreshing

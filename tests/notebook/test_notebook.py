@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 
 import quacklake
-from quacklake import notebook
-from quacklake.core import progress, telemetry
+from quacklake import notebook, telemetry
+from quacklake.core import progress
 from quacklake.core.maintenance.reports import CompactionReport
 from quacklake.errors import InputError, QuacklakeError
 from quacklake.notebook import ProgressBar, bar_html, bound, report_html

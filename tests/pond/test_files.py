@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from quacklake.core import telemetry
+from quacklake import telemetry
 from quacklake.core.storage import Store
 from quacklake.errors import AlreadyExistsError, CorruptFileError, InputError, ResultTooLargeError
 from quacklake.pond import Pond

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import quacklake
-from quacklake.core import telemetry
+from quacklake import telemetry
 from quacklake.core.scan import inlined_rows
 from quacklake.core.scan.inlined_rows import KnownRows
 from tests.catalog.stock import Stock

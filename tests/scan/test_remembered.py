@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 import quacklake
-from quacklake.core import telemetry
+from quacklake import telemetry
 from quacklake.core.catalog.reading import known_bounds
 from quacklake.core.format.bounds import ANYTHING, Compare, Predicate
 from quacklake.core.format.objects import TableInfo

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from quacklake.core import telemetry
+from quacklake import telemetry
 from quacklake.errors import MissingExtraError
 from quacklake.service.app import create_app
 from quacklake.service.identity import TokenGate

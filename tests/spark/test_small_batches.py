@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import quacklake
-from quacklake.core import telemetry
+from quacklake import telemetry
 from quacklake.errors import ConstraintError, InputError, SchemaMismatchError, UnsupportedFeatureError
 from quacklake.spark.write import tasks
 from tests.conformance.clients import LakeSite

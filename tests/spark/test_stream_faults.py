@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import quacklake
-from quacklake.core import faults, telemetry
+from quacklake import telemetry
+from quacklake.core import faults
 from quacklake.core.faults import Fault, FaultInjected
 from quacklake.errors import QuacklakeError, SchemaMismatchError
 from tests.prove.stores import bad_local

@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from quacklake.core import telemetry
+from quacklake import telemetry
 from quacklake.core.storage import S3Options, Store
 from quacklake.core.storage.failures import explain
 from quacklake.core.storage.store import Attempts

@@ -10,7 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from quacklake.core import faults, telemetry
+from quacklake import telemetry
+from quacklake.core import faults
 from quacklake.core.faults import Fault, FaultInjected
 from quacklake.core.storage import S3Options, Store
 from quacklake.errors import CorruptFileError, PathError, StorageError, StorageUnavailableError

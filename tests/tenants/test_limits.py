@@ -15,8 +15,8 @@ import psycopg
 import pytest
 
 import quacklake
+from quacklake import telemetry
 from quacklake.cli import main
-from quacklake.core import telemetry
 from quacklake.core.format.objects import NO_LIMITS, Limits
 from quacklake.errors import InputError, NotFoundError, TenantBusyError, TenantLimitError
 from services import PostgresServer

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import quacklake
-from quacklake.core import telemetry
+from quacklake import telemetry
 from quacklake.core.maintenance.policy import Policy
 from quacklake.errors import TenantLimitError
 

@@ -21,6 +21,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 import quacklake
+from quacklake import telemetry
 from quacklake.cli.commands import Entry
 from quacklake.cli.context import Options
 from quacklake.cli.failures import (
@@ -35,7 +36,6 @@ from quacklake.cli.failures import (
 from quacklake.cli.options import F, option, parameters_of
 from quacklake.cli.programs import QUACKLAKE, Program
 from quacklake.cli.progress import waiting
-from quacklake.core import telemetry
 from quacklake.errors import CancelledError, ConfigError
 from quacklake.plugins import find_plugins, load_plugin
 

@@ -9,11 +9,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from quacklake import telemetry
 from quacklake.cli.options import count_of
 from quacklake.cli.output import Output
 from quacklake.cli.progress import hush
 from quacklake.config import Config, resolve
-from quacklake.core import telemetry
 from quacklake.errors import ConfigError, InputError, NotFoundError
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from quacklake import telemetry
 from quacklake.config import redact, unknown_variables
 from quacklake.config.resolver import TOLD
-from quacklake.core import telemetry
 from quacklake.errors import InternalError, QuacklakeError, nearest
 
 if TYPE_CHECKING:

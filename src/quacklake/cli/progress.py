@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
-from quacklake.core.progress import silent
+from quacklake.extend.reporting import silent
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -23,9 +23,9 @@ from quacklake.cli.context import Context
 from quacklake.cli.failures import Form, report
 from quacklake.cli.progress import hush, waiting
 from quacklake.config import redact
-from quacklake.core.format.names import quote
 from quacklake.core.sql.words import words_of
 from quacklake.errors import CancelledError, InputError, QuacklakeError, SqlError, nearest
+from quacklake.extend.names import quote
 
 if TYPE_CHECKING:
     from quacklake.lake.lake import Lake, LakeAt

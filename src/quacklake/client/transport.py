@@ -14,7 +14,6 @@ import pyarrow as pa
 import urllib3
 
 from quacklake import errors
-from quacklake.core.format.names import uuid7
 from quacklake.core.sql.result import Result
 from quacklake.errors import (
     ConfigError,
@@ -23,6 +22,7 @@ from quacklake.errors import (
     QuacklakeError,
     UnsupportedFeatureError,
 )
+from quacklake.extend.names import uuid7
 
 __all__ = ["ARROW", "Transport", "segment", "without_token"]
 

@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from quacklake.connectors.protocols import PreparedCommit, WrittenFile
-from quacklake.core.storage import Store
 from quacklake.errors import ConnectorError, PathError, StorageError
+from quacklake.extend.stores import Store
 
 _STAGED = re.compile(r"(?:.*/)?part-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?:\.parquet|/.*)")
 _WEIGHED = 16

@@ -9,9 +9,9 @@ from uuid import uuid4
 import duckdb
 import pyarrow as pa
 
-from quacklake.core.duckdb_versions import arrow_reader
-from quacklake.core.format.names import quote
 from quacklake.errors import ConstraintError
+from quacklake.extend.duckdbs import arrow_reader
+from quacklake.extend.names import quote
 
 _PLACE = "_quacklake_place"
 _BATCH_ROWS = 100_000

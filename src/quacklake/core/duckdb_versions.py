@@ -40,25 +40,41 @@ SETTINGS: Mapping[str, Any] = (
 def connect(
     database: str = ":memory:", *, read_only: bool = False, config: Mapping[str, Any] | None = None
 ) -> Connection:
-    """Open a database on which statements mean the same in all versions."""
+    """Open a database on which statements mean the same in all versions.
+
+    >>> first_row(connect(), "SELECT 42")
+    (42,)
+    """
     return duckdb.connect(database, read_only=read_only, config={**SETTINGS, **(config or {})})
 
 
 def first_row(connection: Connection, sql: str, values: Any = None) -> tuple[Any, ...] | None:
-    """Run a query that has few rows and return the first; None when there is none."""
+    """Run a query that has few rows and return the first; None when there is none.
+
+    >>> first_row(connect(), "SELECT 1 WHERE ?", [False]) is None
+    True
+    """
     rows = connection.execute(sql, values).fetchall()
     return rows[0] if rows else None
 
 
 def arrow_table(connection: Connection, sql: str, values: Any = None) -> pa.Table:
-    """Return the rows of a query."""
+    """Return the rows of a query.
+
+    >>> arrow_table(connect(), "SELECT ? AS n", [7]).to_pylist()
+    [{'n': 7}]
+    """
     if IS_2:
         return connection.sql(sql, params=values).to_arrow_table()
     return connection.execute(sql, values).to_arrow_table()
 
 
 def arrow_reader(connection: Connection, sql: str, values: Any = None, *, batch_rows: int) -> pa.RecordBatchReader:
-    """Return the rows of a query as a stream; the connection does nothing else until that is read or gone."""
+    """Return the rows of a query as a stream; the connection does nothing else until that is read or gone.
+
+    >>> [batch.num_rows for batch in arrow_reader(connect(), "FROM range(5)", batch_rows=2048)]
+    [5]
+    """
     if IS_2:
         return connection.sql(sql, params=values).to_arrow_reader(batch_rows)
     return connection.execute(sql, values).to_arrow_reader(batch_rows)

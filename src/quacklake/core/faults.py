@@ -66,7 +66,13 @@ _hook: Callable[[str], None] | None = None
 
 
 def reach(name: str) -> None:
-    """Say that the point ``name`` is reached."""
+    """Say that the point ``name`` is reached.
+
+    >>> with record() as points:
+    ...     reach("writer.file")
+    >>> points
+    ['writer.file']
+    """
     if _hook is not None:
         _hook(name)
 

@@ -15,6 +15,9 @@ def listen(listener: Progress) -> None:
 
 
 def silent(what: str, done: int, total: int | None) -> None:
-    """Tell nobody, unless there is a listener."""
+    """Tell nobody, unless there is a listener.
+
+    >>> silent("files", 1, 2)
+    """
     for listener in _listeners:
         listener(what, done, total)

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from typing import Any, ClassVar, Self
 
 from quacklake.core.format.evolution import PRIMARY_KEY, key_columns
-from quacklake.core.format.names import uuid7
 from quacklake.core.sql.bulk_inserts import BulkInsert
 from quacklake.core.sql.result import Result
 from quacklake.core.sql.sessions import session_of
@@ -16,6 +15,7 @@ from quacklake.core.sql.statements.transactions import commit_or_raise
 from quacklake.dbapi import failures
 from quacklake.dbapi.cursors import Cursor, Parameters
 from quacklake.dbapi.failures import InterfaceError, translated
+from quacklake.extend.names import uuid7
 from quacklake.lake.lake import Lake
 
 _BOUNDARIES = frozenset({"BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT"})

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from quacklake.core.format.names import quote, uuid7
 from quacklake.core.sql.bulk_inserts import BulkInsert
 from quacklake.core.sql.result import Result
 from quacklake.core.sql.words import split, words_of
@@ -13,6 +12,7 @@ from quacklake.dbapi.connections import Connection
 from quacklake.dbapi.cursors import Parameters
 from quacklake.dbapi.failures import NotSupportedError, translated
 from quacklake.errors import ConnectorUnavailableError, NotFoundError, SqlError
+from quacklake.extend.names import quote, uuid7
 
 _CHANGES = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE"})
 _UNKNOWN = "the rows may have been written all the same: look before you run the statement again"

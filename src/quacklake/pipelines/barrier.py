@@ -13,14 +13,14 @@ from typing import TypeAlias
 
 from quacklake.connectors.maintenance import Maintained
 from quacklake.connectors.protocols import CommitInfo, PreparedCommit, Sink
-from quacklake.core.faults import reach
 from quacklake.core.operations.handles import LakeHandle
-from quacklake.core.telemetry import error_facts
 from quacklake.core.transaction import Transaction
 from quacklake.errors import CommitUnknown, QuacklakeError, StreamBatchDoneError
+from quacklake.extend.reporting import reach
 from quacklake.pipelines.checkpoints import Checkpoints, Claim, Manifest
 from quacklake.pipelines.lake_tables import Counts, Run, Work
 from quacklake.pipelines.origins import Origins
+from quacklake.telemetry import error_facts
 
 _log = logging.getLogger("quacklake.pipeline")
 

@@ -15,9 +15,9 @@ from typing import Any, Self
 import pyarrow as pa
 
 from quacklake.config.values import parse_duration
-from quacklake.core.telemetry import error_facts
 from quacklake.errors import ConfigError, InputError, nearest
 from quacklake.lake.lake import Lake
+from quacklake.telemetry import error_facts
 
 _log = logging.getLogger("quacklake.writer")
 

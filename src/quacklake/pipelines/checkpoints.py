@@ -14,11 +14,11 @@ from typing import Any
 
 from quacklake.connectors.protocols import PreparedCommit
 from quacklake.core.catalog import own_tables
-from quacklake.core.format.names import uuid7
 from quacklake.core.format.objects import NOTHING_YET, Checkpoint, StreamMark
 from quacklake.core.operations.handles import LakeHandle
 from quacklake.core.transaction import Transaction
 from quacklake.errors import InputError, StreamFencedError, StreamMismatchError
+from quacklake.extend.names import uuid7
 
 _QUERY = "pipeline"
 

@@ -18,13 +18,12 @@ import pyarrow as pa
 
 from quacklake.connectors.nats.decoding import REJECTED
 from quacklake.connectors.nats.sink import NatsSink
-from quacklake.core.format.names import quote
 from quacklake.core.format.objects import Checkpoint, letters_stream
 from quacklake.core.format.signatures import Signature
 from quacklake.core.operations import dml
-from quacklake.core.operations.reference import TableRef
 from quacklake.core.transaction import Transaction
 from quacklake.errors import ConfigError, InputError, NotFoundError
+from quacklake.extend.names import TableRef, quote
 from quacklake.lake import Lake
 from quacklake.pipelines.barrier import Barrier
 from quacklake.pipelines.checkpoints import Checkpoints, Manifest

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from quacklake.core.format.names import quote
-from quacklake.core.operations.reference import DEFAULT_SCHEMA
+from quacklake.extend.names import DEFAULT_SCHEMA, quote
 from quacklake.lake import Lake
 from quacklake.pipelines.definition import SOURCE_NAME
 from quacklake.pipelines.windows import rewrite_for_spark

@@ -14,9 +14,9 @@ from quacklake.connectors.table_source import ReadOptions, TableSource, Unit
 from quacklake.core.operations import dml
 from quacklake.core.operations.frames import to_source
 from quacklake.core.operations.keyed_changes import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, apply_changes, upsert
-from quacklake.core.operations.reference import TableRef
 from quacklake.core.transaction import Transaction
 from quacklake.errors import ConfigError, NotFoundError
+from quacklake.extend.names import TableRef
 from quacklake.lake import Lake
 
 Counts: TypeAlias = dict[str, Any]

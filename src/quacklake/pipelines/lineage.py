@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 
 from quacklake.config import redact
-from quacklake.core.operations.reference import DEFAULT_SCHEMA, TableRef
+from quacklake.extend.names import DEFAULT_SCHEMA, TableRef
 from quacklake.lake.lake import Lake
 from quacklake.pipelines.definition import PipelineDefinition, SinkDefinition, SourceDefinition
 

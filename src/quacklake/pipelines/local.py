@@ -16,10 +16,10 @@ import sqlglot
 from sqlglot import exp
 
 from quacklake.connectors.protocols import Sink, SourceCheckpoint
-from quacklake.core.faults import reach
 from quacklake.core.sql.safety.reading import ReadingGuard
 from quacklake.core.sql.sessions import session_of
 from quacklake.errors import ConfigError, SqlError, UnsupportedFeatureError
+from quacklake.extend.reporting import reach
 from quacklake.lake import Lake
 from quacklake.pipelines.barrier import Barrier, Prepare, Stage
 from quacklake.pipelines.checkpoints import Checkpoints, Claim

@@ -17,7 +17,6 @@ from typing import Any, Protocol, TypeVar
 from quacklake.core.catalog.own_tables import held_lease
 from quacklake.core.maintenance.holders import has_ended
 from quacklake.core.maintenance.scheduler import hold
-from quacklake.core.telemetry import error_facts
 from quacklake.errors import CommitUnknown, InputError, LeaseHeldError, QuacklakeError, StreamFencedError, Transient
 from quacklake.lake import Lake
 from quacklake.pipelines.barrier import Barrier
@@ -27,6 +26,7 @@ from quacklake.pipelines.lineage import told
 from quacklake.pipelines.local import LocalRun, needs_state
 from quacklake.pipelines.reports import BatchReport, Lag, RunReport
 from quacklake.pipelines.sinks import Sinks, open_source
+from quacklake.telemetry import error_facts
 
 _log = logging.getLogger("quacklake.pipeline")
 

@@ -21,8 +21,8 @@ import pyarrow.parquet as pq
 from quacklake.connectors.options import ConnectorOptions, resolved
 from quacklake.connectors.protocols import PreparedCommit, Sink
 from quacklake.connectors.staging import FileStage
-from quacklake.core.faults import reach
 from quacklake.errors import ConfigError, StreamMismatchError, nearest
+from quacklake.extend.reporting import reach
 from quacklake.lake import Lake
 from quacklake.pipelines.barrier import Barrier, Prepare, Stage
 from quacklake.pipelines.checkpoints import Checkpoints, Claim

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from quacklake.core import telemetry
-from quacklake.core.format.names import literal
+from quacklake import telemetry
 from quacklake.errors import CorruptFileError, NotFoundError, ReadOnlyError
+from quacklake.extend.names import literal
 from quacklake.lake.lake import LakeTransaction
 from quacklake.pond.large_files import LargeFiles
 from quacklake.pond.nodes import (

@@ -17,14 +17,15 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
+from quacklake import telemetry
 from quacklake.config import Config
-from quacklake.core import faults, telemetry
 from quacklake.core.maintenance.backup import back_up, check_not_pruned
 from quacklake.core.operations.stores import open_backups
-from quacklake.core.progress import Progress, silent
-from quacklake.core.storage import Store
 from quacklake.core.storage.store_pairs import copy_hashed
 from quacklake.errors import AlreadyExistsError, CommitConflict, CorruptFileError, InputError, NotFoundError
+from quacklake.extend import reporting
+from quacklake.extend.reporting import Progress, silent
+from quacklake.extend.stores import Store
 from quacklake.lake.connect import replace_from_backup, restore_backup
 from quacklake.lake.lake import Lake
 from quacklake.pond.control import TXNS, ControlLog
@@ -130,7 +131,7 @@ def backup(pond: Pond, place: BackupPlace, progress: Progress = silent) -> Backu
         context = pond.lake.handle.context
         data = back_up(context.catalog, context.store, place.store(DATA), progress)
         last = pond.last_commit(data.snapshot)
-        faults.reach("pond.backup.data")
+        reporting.reach("pond.backup.data")
         hashes = sorted(sha256 for sha256, _ in pond.large_files.stored())
         place.store().write(f"{LISTS}{data.id}.json", json.dumps(hashes).encode())
         count, copied, size = _copy_large(pond.large_files, place.large_files, progress)
@@ -144,7 +145,7 @@ def backup(pond: Pond, place: BackupPlace, progress: Progress = silent) -> Backu
             data=data.id,
             large_files=count,
         )
-        faults.reach("pond.backup.manifest")
+        reporting.reach("pond.backup.manifest")
         content = json.dumps({"format": _FORMAT, **asdict(made)}, indent=1).encode()
         place.store().write(manifest_of(made.id), content)
     return BackupDone(made, data.files + count, data.copied + copied, data.bytes_copied + size)
@@ -169,7 +170,7 @@ def _copy_large(source: LargeFiles, target: LargeFiles, progress: Progress) -> t
         path = source.find(sha256)
         if path is None:
             continue  # removed meanwhile, because nothing names it
-        faults.reach("pond.backup.large")
+        reporting.reach("pond.backup.large")
         copy_hashed(source.store, path, target.store, sharded(sha256), sha256)
         copied, size = copied + 1, size + bytes_
         progress("copying large files", copied, None)
@@ -193,7 +194,7 @@ def restore(
         lake = _started(to.lake, chosen, settings) or _restored(place, to.lake, chosen.data, given, progress)
         try:
             _copy_large(place.large_files, LargeFiles(lake.handle.context.store), progress)
-            faults.reach("pond.restore.large")
+            reporting.reach("pond.restore.large")
             return Pond(lake)
         except BaseException:
             lake.close()
@@ -239,9 +240,9 @@ def pull(pond: Pond, place: BackupPlace, progress: Progress = silent) -> PondBac
                 hint=f"transaction #{mine.txn_seq:03d} of this pond is not in the backup; restore it elsewhere",
             )
         _copy_large(place.large_files, pond.large_files, progress)
-        faults.reach("pond.pull.large")
+        reporting.reach("pond.pull.large")
         replace_from_backup(pond.lake, f"{place.url.rstrip('/')}/{DATA}", newest.data, place.config, progress)
-        faults.reach("pond.pull.data")
+        reporting.reach("pond.pull.data")
     return newest
 
 

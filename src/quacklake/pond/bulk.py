@@ -14,15 +14,14 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from quacklake.core import telemetry
-from quacklake.core.duckdb_versions import arrow_reader, connect, first_row
-from quacklake.core.format.names import fold, literal, quote
-from quacklake.core.format.schema import TableSchema
+from quacklake import telemetry
 from quacklake.core.operations.input_files import InputFiles
-from quacklake.core.operations.reference import TableRef
 from quacklake.core.operations.staging import Staged, stage
 from quacklake.core.transaction import Transaction
 from quacklake.errors import CorruptFileError, InputError, QuacklakeError
+from quacklake.extend.duckdbs import arrow_reader, connect, first_row
+from quacklake.extend.names import TableRef, fold, literal, quote
+from quacklake.extend.schemas import TableSchema
 from quacklake.pond.fs import FS
 from quacklake.pond.local_times import changes
 from quacklake.pond.spool import Watch

@@ -15,8 +15,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from quacklake.core.format.names import literal, uuid7
 from quacklake.errors import QuacklakeError
+from quacklake.extend.names import literal, uuid7
 from quacklake.lake.lake import Lake, LakeTransaction
 from quacklake.lake.writing import LakeReader
 from quacklake.pond.backend import STATE, last_sequence

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, BinaryIO
 
-from quacklake.core.telemetry import error_facts
 from quacklake.errors import (
     AlreadyExistsError,
     InputError,
@@ -29,6 +28,7 @@ from quacklake.pond.nodes import CONFIG, FACTORY, ROWS, SCHEDULE, SETTINGS, STAT
 from quacklake.pond.paths import ROOT, check_name, is_folder, parts, table_of
 from quacklake.pond.patterns import Part, compile_pattern
 from quacklake.pond.tree import Place, Tree, matches, walk
+from quacklake.telemetry import error_facts
 
 _log = logging.getLogger("quacklake.pond")
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
-from quacklake.core.duckdb_versions import connect
-from quacklake.core.format.names import fold, literal, quote
 from quacklake.errors import AlreadyExistsError, InputError, NotFoundError, nearest
+from quacklake.extend.duckdbs import connect
+from quacklake.extend.names import fold, literal, quote
 from quacklake.pond import reduces
 from quacklake.pond.fs import NodePath
 from quacklake.pond.nodes import TIMESTAMP_COLUMN

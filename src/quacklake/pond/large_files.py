@@ -15,10 +15,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO, BinaryIO, Protocol
 
-from quacklake.core import faults, telemetry
-from quacklake.core.format.names import uuid7
-from quacklake.core.storage import FileEntry, Store
+from quacklake import telemetry
+from quacklake.core.storage import FileEntry
 from quacklake.errors import CorruptFileError
+from quacklake.extend import reporting
+from quacklake.extend.names import uuid7
+from quacklake.extend.stores import Store
 
 THRESHOLD = 64 * 1024
 """The most bytes of a file that the tree itself holds."""
@@ -68,14 +70,14 @@ class LargeFiles:
         try:
             with self.store.open_output(f"{folder}/content") as sink:
                 content = _copy(head, source, sink)
-            faults.reach("pond.large_file.written")
+            reporting.reach("pond.large_file.written")
             path = self.find(content.sha256)
             # the same bytes replace themselves: a file that was just written is not taken for one that nobody needs
             self.store.rename(f"{folder}/content", path or self._place(content.sha256))
         finally:
             self.store.prune(folder)
         telemetry.count("pond.large_files.shared" if path else "pond.large_files.written")
-        faults.reach("pond.large_file.placed")
+        reporting.reach("pond.large_file.placed")
         return content
 
     def _remote(self, head: bytes, source: Readable) -> Content:

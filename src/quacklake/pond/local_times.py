@@ -20,9 +20,9 @@ from zoneinfo import ZoneInfo
 import duckdb
 
 from quacklake.config.mappings import Options
-from quacklake.core.duckdb_versions import first_row
-from quacklake.core.format.names import literal
 from quacklake.errors import ConstraintError
+from quacklake.extend.duckdbs import first_row
+from quacklake.extend.names import literal
 
 REFUSE, EARLIER, LATER, SHIFT = "refuse", "earlier", "later", "shift"
 AMBIGUOUS = (REFUSE, EARLIER, LATER)

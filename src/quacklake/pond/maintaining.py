@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import pyarrow.compute as pc
 
-from quacklake.core import faults
 from quacklake.core.maintenance.policy import Job, Policy
 from quacklake.core.maintenance.scheduler import JobReport, Maintainer
-from quacklake.core.progress import Progress, silent
+from quacklake.extend import reporting
+from quacklake.extend.reporting import Progress, silent
 from quacklake.pond import reduces
 from quacklake.pond.large_files import GRACE
 from quacklake.pond.nodes import NODES
@@ -55,7 +55,7 @@ def maintain(
     jobs: Sequence[Job | JobReport] = maintainer.due() if dry_run else maintainer.run_once(progress).jobs
     free = list(_unnamed(pond, grace))
     if free and not dry_run:
-        faults.reach("pond.maintain.large")
+        reporting.reach("pond.maintain.large")
         pond.large_files.store.delete([path for path, _ in free])
     large = LargeReport(len(free), sum(size for _, size in free), not dry_run)
     return MaintenanceDone(tuple(jobs), large, reductions)

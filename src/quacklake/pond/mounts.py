@@ -13,8 +13,8 @@ from uuid import NAMESPACE_URL, uuid5
 
 from quacklake.config import resolve
 from quacklake.connectors.options import resolved
-from quacklake.core.format.names import uuid7
 from quacklake.errors import InputError, NotFoundError, PathError
+from quacklake.extend.names import uuid7
 from quacklake.lake.connect import connect, lend_backup, restore_backup
 from quacklake.lake.lake import Lake
 from quacklake.pond.factories import registry

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from quacklake.core.format.names import uuid7
+from quacklake.extend.names import uuid7
 
 ROOT_ID = "00000000-0000-7000-8000-000000000000"
 """The id of the root directory in every pond."""

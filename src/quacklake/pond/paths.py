@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from quacklake.core.format.names import quote
 from quacklake.errors import InvalidNameError
+from quacklake.extend.names import quote
 
 ROOT = "/"
 DATA_SCHEMA = "pond_data"

@@ -12,9 +12,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from quacklake.core import faults, telemetry
+from quacklake import telemetry
 from quacklake.core.format.snapshots import is_tag
 from quacklake.errors import AlreadyExistsError, NotFoundError, QuacklakeError, UnsupportedFeatureError
+from quacklake.extend import reporting
 from quacklake.lake.connect import connect
 from quacklake.lake.lake import Lake, LakeAt, LakeTransaction
 from quacklake.pond import backend, control, places
@@ -99,7 +100,7 @@ class Pond:
             backend.create(tx, command.txn_seq)
             control.create(tx)
             ControlLog.complete(tx, command, {"added": 1})
-        faults.reach("pond.committed")
+        reporting.reach("pond.committed")
         return cls(lake)
 
     @classmethod
@@ -218,15 +219,15 @@ class Pond:
 
     def _finish(self, tx: LakeTransaction, command: Command, fs: FS) -> None:
         """Write what a command changed, with its record. Raises ``_Unchanged`` when there is nothing to write."""
-        faults.reach("pond.save")
+        reporting.reach("pond.save")
         with telemetry.timed("pond.save"):
             changed = fs.backend.save(fs.tree)
         if not changed:
             raise _Unchanged
         backend.advance(tx, command.txn_seq)
-        faults.reach("pond.log")
+        reporting.reach("pond.log")
         ControlLog.complete(tx, command, changed.counts)
-        faults.reach("pond.commit")
+        reporting.reach("pond.commit")
 
     @contextmanager
     def _ending(self, command: Command) -> Iterator[None]:
@@ -241,7 +242,7 @@ class Pond:
             raise
 
     def _tell(self, fs: FS) -> None:
-        faults.reach("pond.committed")
+        reporting.reach("pond.committed")
         if self.on_commit is not None:
             self.on_commit(self, fs.tree)
 

@@ -6,12 +6,12 @@ import datetime as dt
 import json
 from dataclasses import dataclass
 
-from quacklake.core import faults
 from quacklake.core.maintenance.backup import PruneMark, list_backups
 from quacklake.core.maintenance.backup import prune as prune_lake
 from quacklake.core.operations.times import before
-from quacklake.core.progress import Progress, silent
 from quacklake.errors import InputError
+from quacklake.extend import reporting
+from quacklake.extend.reporting import Progress, silent
 from quacklake.pond.backup import LISTS, BackupPlace, PondBackup, manifest_of
 from quacklake.pond.places import DATA
 
@@ -60,10 +60,10 @@ def prune(
         kept = tuple(each for each in known if each not in gone)
         if not dry_run:
             store.delete([manifest_of(each.id) for each in gone])
-            faults.reach("pond.prune.manifests")
+            reporting.reach("pond.prune.manifests")
         mark.live()
         files, size = _prune_lake(place, kept, dry_run=dry_run, progress=progress)
-        faults.reach("pond.prune.lake")
+        reporting.reach("pond.prune.lake")
         mark.live()
         large = _prune_large(place, kept, dry_run=dry_run)
     return Pruned(gone, kept, files + large[0], size + large[1], dry_run)

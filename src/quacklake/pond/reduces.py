@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from quacklake.core.format.names import quote
-from quacklake.core.format.schema import TableSchema
 from quacklake.core.materialized import registry as views
 from quacklake.core.materialized.survey import StaleError, survey
-from quacklake.core.operations.reference import TableRef
-from quacklake.core.telemetry import error_facts
 from quacklake.errors import AlreadyExistsError, QuacklakeError, StaleViewError
+from quacklake.extend.names import TableRef, quote
+from quacklake.extend.schemas import TableSchema
 from quacklake.pond.factories.column_rename import selected, steps_of, transformed
 from quacklake.pond.factories.temporal_reduce import ON_COMMIT, ReducedOptions, ReducedSeries
 from quacklake.pond.fs import FS, NodePath
@@ -25,6 +23,7 @@ from quacklake.pond.paths import table_of
 from quacklake.pond.reductions import view_name
 from quacklake.pond.series import bounds_of
 from quacklake.pond.times import require_column, time_filter
+from quacklake.telemetry import error_facts
 
 if TYPE_CHECKING:
     from quacklake.lake.lake import LakeAt, LakeTransaction

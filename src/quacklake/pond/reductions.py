@@ -12,8 +12,8 @@ from typing import Any
 
 from quacklake.config import parse_duration
 from quacklake.config.mappings import Options
-from quacklake.core.format.names import quote
 from quacklake.errors import ConfigError, nearest
+from quacklake.extend.names import quote
 
 AGGREGATES = ("avg", "min", "max", "sum", "count")
 """The aggregates of a reduction. The column ``temp`` becomes ``temp.avg`` and so on."""

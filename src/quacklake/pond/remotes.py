@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from quacklake import telemetry
 from quacklake.config import resolve
 from quacklake.config.mappings import Options
 from quacklake.connectors.options import resolved
-from quacklake.core import telemetry
-from quacklake.core.progress import Progress, silent
 from quacklake.errors import ConfigError, InputError, NotFoundError, QuacklakeError, nearest
+from quacklake.extend.reporting import Progress, silent
 from quacklake.pond.backup import BackupDone, BackupPlace, PondBackup, backup
 from quacklake.pond.backup import pull as pull_from
 from quacklake.pond.control import PUSH_COMPLETED, PUSH_FAILED

@@ -10,9 +10,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from quacklake.core import telemetry
-from quacklake.core.progress import Progress, silent
+from quacklake import telemetry
 from quacklake.errors import InputError, InternalError, NotFoundError, QuacklakeError, nearest
+from quacklake.extend.reporting import Progress, silent
 from quacklake.pond.collectors.base import Report, Run, Runnable
 from quacklake.pond.factories.registry import factory_of
 from quacklake.pond.fs import FS, NodePath

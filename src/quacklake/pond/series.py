@@ -9,13 +9,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from quacklake.core import faults, telemetry
-from quacklake.core.format.names import fold, quote
-from quacklake.core.format.schema import Column, TableSchema, from_arrow
+from quacklake import telemetry
+from quacklake.core.format.schema import from_arrow
 from quacklake.core.format.types import can_store
 from quacklake.core.operations.frames import Input, to_source
 from quacklake.core.operations.input_files import InputFiles
 from quacklake.errors import AlreadyExistsError, InputError, SchemaMismatchError
+from quacklake.extend import reporting
+from quacklake.extend.names import fold, quote
+from quacklake.extend.schemas import Column, TableSchema
 from quacklake.pond import bulk
 from quacklake.pond.fs import FS, NodePath
 from quacklake.pond.inputs import ImportOptions
@@ -156,7 +158,7 @@ class _Adding:
             ahead = latest is not None and found.last is not None and found.last > latest
             return not ahead and not (self.old and _overlaps(self.old.versions, found.first, found.last))
 
-        faults.reach("pond.series.append")
+        reporting.reach("pond.series.append")
         if self.old is None:
             self._create(plan.schema, plan.time)
         done = bulk.write(self.fs, self.table, plan, accepts)
@@ -191,7 +193,7 @@ class _Adding:
             if old is not None and came.rows == repeated:
                 return _Added(name, 0, 0, None, None, repeated)
             counted = _Counted(spool.reader())
-            faults.reach("pond.series.append")
+            reporting.reach("pond.series.append")
             if old is None:
                 self._create(counted.reader(), name)
             else:

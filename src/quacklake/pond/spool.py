@@ -15,9 +15,9 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quacklake.core.duckdb_versions import arrow_reader, connect, first_row
-from quacklake.core.format.names import literal, quote
 from quacklake.errors import ConstraintError, SchemaMismatchError
+from quacklake.extend.duckdbs import arrow_reader, connect, first_row
+from quacklake.extend.names import literal, quote
 from quacklake.pond.local_times import instants
 from quacklake.pond.times import TimeColumn, is_zoned, utc
 

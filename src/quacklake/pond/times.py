@@ -9,9 +9,9 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pyarrow as pa
 
-from quacklake.core.format.names import literal, quote
 from quacklake.core.operations.times import instant
 from quacklake.errors import InputError, SchemaMismatchError, nearest
+from quacklake.extend.names import literal, quote
 from quacklake.pond.local_times import REFUSING, LocalRule
 
 TIMESTAMP_NAMES = ("timestamp", "time", "event_time", "ts", "datetime", "date time", "date_time")

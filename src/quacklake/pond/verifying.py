@@ -6,9 +6,9 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from quacklake.core.format.names import quote
-from quacklake.core.progress import Progress, silent
 from quacklake.errors import CorruptFileError
+from quacklake.extend.names import quote
+from quacklake.extend.reporting import Progress, silent
 from quacklake.pond import backend
 from quacklake.pond.fs import FS
 from quacklake.pond.nodes import KEEPS_CONFLICTS, TIMESTAMP_COLUMN, EntryType

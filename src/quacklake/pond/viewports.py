@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from quacklake.core.format.names import quote
 from quacklake.errors import InputError, NotFoundError, nearest
+from quacklake.extend.names import quote
 from quacklake.pond import reduces
 from quacklake.pond.downsampling import Line, Range, buckets_query, choose, of_rows
 from quacklake.pond.factories.temporal_reduce import ReducedOptions

@@ -8,15 +8,14 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from quacklake.core.format.names import fold, quote
-from quacklake.core.format.schema import Column, TableSchema
 from quacklake.core.format.texts import parse_column
 from quacklake.core.format.types import can_widen
 from quacklake.core.operations import dml, evolution
 from quacklake.core.operations.frames import Source
-from quacklake.core.operations.reference import TableRef
 from quacklake.core.transaction import Transaction
 from quacklake.errors import InputError, SchemaMismatchError
+from quacklake.extend.names import TableRef, fold, quote
+from quacklake.extend.schemas import Column, TableSchema
 from quacklake.pond.fs import FS, NodePath
 from quacklake.pond.nodes import TIMESTAMP_COLUMN, EntryType
 from quacklake.pond.paths import table_of

@@ -13,11 +13,11 @@ from quacklake.core.access import PrincipalRules, TenantUser
 from quacklake.core.access.tokens import OWN
 from quacklake.core.format.access import Privilege
 from quacklake.core.format.names import may_be_in_name, tenant_key
-from quacklake.core.telemetry import error_facts
 from quacklake.errors import InternalError, NotFoundError, QuacklakeError, Terminal, UnauthenticatedError
 from quacklake.lake import Lake
 from quacklake.service.identity import Identity, Role
 from quacklake.service.problems import LakesFullError
+from quacklake.telemetry import error_facts
 
 if TYPE_CHECKING:
     from quacklake.service.web_tokens import WebTokens

@@ -15,7 +15,7 @@ from fastapi import Request
 from fastapi.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from quacklake.core import telemetry
+from quacklake import telemetry
 from quacklake.errors import CancelledError, QuacklakeError
 from quacklake.service.encoding import Buffers, Piece, Rows, compressed, encoded
 from quacklake.service.protocol import ABORT, WRITE, Write

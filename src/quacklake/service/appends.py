@@ -19,12 +19,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from quacklake.core import faults, telemetry
+from quacklake import telemetry
 from quacklake.core.format.objects import StreamMark, TableInfo
-from quacklake.core.format.schema import TableSchema
 from quacklake.core.format.signatures import Signature
 from quacklake.core.operations.handles import LakeHandle
-from quacklake.core.operations.reference import TableRef
 from quacklake.errors import (
     CancelledError,
     CatalogError,
@@ -34,6 +32,9 @@ from quacklake.errors import (
     StorageError,
     StreamBatchDoneError,
 )
+from quacklake.extend import reporting
+from quacklake.extend.names import TableRef
+from quacklake.extend.schemas import TableSchema
 from quacklake.service.bodies import PlainRows, joined, plain_rows, rows_of
 from quacklake.service.commits import RACES, committed, opened
 from quacklake.service.idempotency import ForgetKeys, Key, check_count, known_answers
@@ -352,7 +353,7 @@ class _Committer:
         def work(tx: Transaction) -> None:
             refused.clear()
             for table, rows, members in self._joined(tx, group, refused):
-                faults.reach("service.append.before")
+                reporting.reach("service.append.before")
                 opened(self._lake, tx).table(table).append(rows)
                 _mark(tx, members)
 

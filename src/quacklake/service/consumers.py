@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from quacklake.core.catalog import Writer, own_tables
-from quacklake.core.format.names import uuid7
 from quacklake.core.format.objects import StreamMark, consumer_stream
-from quacklake.core.operations.reference import TableRef
 from quacklake.errors import ConsumerLimitError, InputError, LeaseHeldError, NotFoundError, StreamFencedError
+from quacklake.extend.names import TableRef, uuid7
 
 if TYPE_CHECKING:
     from quacklake.lake import Lake

@@ -6,12 +6,12 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from quacklake.core.format.names import literal
 from quacklake.errors import InputError, SnapshotExpiredError, StatementTimeoutError
+from quacklake.extend.names import literal
 
 if TYPE_CHECKING:
     from quacklake.core.format.objects import TableInfo
-    from quacklake.core.format.schema import Column
+    from quacklake.extend.schemas import Column
     from quacklake.lake import Lake
     from quacklake.service.identity import Identity
     from quacklake.service.state import Service

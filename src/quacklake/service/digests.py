@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quacklake.core.format.names import fold
+from quacklake.extend.names import fold
 
 if TYPE_CHECKING:
     from hashlib import _Hash

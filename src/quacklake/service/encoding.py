@@ -19,9 +19,9 @@ import pyarrow.csv as pcsv
 import pyarrow.parquet as pq
 import zstandard
 
-from quacklake.core.duckdb_versions import Connection, connect, first_row
-from quacklake.core.format.names import literal, quote
 from quacklake.errors import InputError
+from quacklake.extend.duckdbs import Connection, connect, first_row
+from quacklake.extend.names import literal, quote
 from quacklake.service.json_rows import few_objects
 
 __all__ = [

@@ -15,8 +15,8 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quacklake.core import duckdb_versions
 from quacklake.errors import InputError, ResultTooLargeError, UnsupportedFeatureError
+from quacklake.extend import duckdbs
 
 __all__ = ["check_ipc", "check_parquet", "plain_batch", "plain_schema", "too_large", "unpacked_size"]
 
@@ -299,7 +299,7 @@ def check_parquet(body: bytes, limit: int) -> None:
     with tempfile.TemporaryDirectory(prefix="quacklake-body-") as folder:
         path = Path(folder) / "body.parquet"
         path.write_bytes(body)
-        connection = duckdb_versions.connect(config=settings)
+        connection = duckdbs.connect(config=settings)
         try:
             shown = connection.execute("SELECT * FROM read_parquet(?) LIMIT 0", [str(path)]).description or []
             sums = [_length(f"c{number}", str(column[1])) for number, column in enumerate(shown)]

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 from quacklake.core.format.objects import StreamMark, request_stream
 from quacklake.core.operations.handles import LakeHandle
 from quacklake.core.operations.options import StreamPositions
-from quacklake.core.operations.reference import TableRef
-from quacklake.core.telemetry import error_facts
 from quacklake.errors import AlreadyExistsError, InputError
+from quacklake.extend.names import TableRef
 from quacklake.service.digests import json_digest
 from quacklake.service.encoding import JSON, NDJSON
+from quacklake.telemetry import error_facts
 
 if TYPE_CHECKING:
     from quacklake.core.transaction import Transaction

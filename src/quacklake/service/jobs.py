@@ -15,12 +15,12 @@ from dataclasses import asdict, dataclass, field, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from quacklake.config import redact
-from quacklake.core.format.names import uuid7
-from quacklake.core.progress import Progress
-from quacklake.core.telemetry import error_facts
 from quacklake.errors import CancelledError, InputError, NotFoundError, QuacklakeError, ReadOnlyError
+from quacklake.extend.names import uuid7
+from quacklake.extend.reporting import Progress
 from quacklake.service.job_records import ENDED, JobRecords
 from quacklake.service.problems import TooBusyError, status_of
+from quacklake.telemetry import error_facts
 
 if TYPE_CHECKING:
     from quacklake.lake import Lake

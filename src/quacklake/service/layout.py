@@ -20,9 +20,9 @@ from quacklake.core.scan.plan import column_key, unreadable_key
 
 if TYPE_CHECKING:
     from quacklake.core.format.objects import TableInfo
-    from quacklake.core.format.schema import Column
     from quacklake.core.scan import ScanPlan
     from quacklake.core.transaction import Transaction
+    from quacklake.extend.schemas import Column
 
 __all__ = ["Partition", "files", "keys", "partitions", "statistics"]
 

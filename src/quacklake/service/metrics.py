@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from starlette.types import Scope
 
-from quacklake.core import telemetry
+from quacklake import telemetry
 from quacklake.errors import QuacklakeError
 from quacklake.service.runners import stands
 

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quacklake.core.format.names import quote
-from quacklake.core.operations.reference import TableRef
 from quacklake.errors import InputError, NotFoundError, QuacklakeError
+from quacklake.extend.names import TableRef, quote
 from quacklake.service.identity import Identity, Role
 from quacklake.service.runners import body_facts
 from quacklake.service.state import Service

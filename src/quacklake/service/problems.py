@@ -18,8 +18,8 @@ from starlette.exceptions import HTTPException
 
 from quacklake import errors
 from quacklake.config import redact
-from quacklake.core.telemetry import error_facts
 from quacklake.errors import QuacklakeError, TenantBusyError
+from quacklake.telemetry import error_facts
 
 __all__ = [
     "PROBLEM",

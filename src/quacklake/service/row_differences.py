@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from quacklake.core.format.evolution import PRIMARY_KEY, key_columns
-from quacklake.core.format.names import literal, quote
-from quacklake.core.operations.reference import TableRef
 from quacklake.errors import InputError
+from quacklake.extend.names import TableRef, literal, quote
 from quacklake.service.differences import columns_changed
 
 if TYPE_CHECKING:

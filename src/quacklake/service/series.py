@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from quacklake.core.format.names import literal, quote
-from quacklake.core.operations.reference import TableRef
 from quacklake.errors import (
     InputError,
     NotFoundError,
@@ -24,6 +22,7 @@ from quacklake.errors import (
     StatementTimeoutError,
     UnsupportedFeatureError,
 )
+from quacklake.extend.names import TableRef, literal, quote
 
 if TYPE_CHECKING:
     from quacklake.lake import LakeAt

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
-from quacklake.core import telemetry
+from quacklake import telemetry
 from quacklake.core.sql.sessions import session
 from quacklake.errors import QuacklakeError
 from quacklake.service.settings import ServiceSettings

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from quacklake.core import telemetry
-from quacklake.core.format.names import uuid7
+from quacklake import telemetry
 from quacklake.errors import InputError, QuacklakeError, ResultTooLargeError
+from quacklake.extend.names import uuid7
 from quacklake.service.metrics import Requests, route_of
 from quacklake.service.paths import shown_path
 from quacklake.service.problems import StalledError, problem, unexpected

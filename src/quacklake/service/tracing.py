@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.types import Scope
 
-from quacklake.core import telemetry
+from quacklake import telemetry
 from quacklake.errors import MissingExtraError
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from sqlalchemy import exc, types
 from sqlalchemy.dialects.postgresql.base import PGCompiler, PGDDLCompiler, PGTypeCompiler
 from sqlalchemy.sql.compiler import IdentifierPreparer
 
-from quacklake.core import duckdb_versions
-from quacklake.core.format.names import literal
+from quacklake.extend import duckdbs
+from quacklake.extend.names import literal
 from quacklake.sqlalchemy.types import TYPES
 
 
@@ -132,7 +132,7 @@ def _text(value: str | None) -> str:
 @cache
 def _reserved() -> frozenset[str]:
     """Return the words that DuckDB takes for names only in quotes."""
-    with duckdb_versions.connect() as connection:
+    with duckdbs.connect() as connection:
         query = "SELECT keyword_name FROM duckdb_keywords() WHERE keyword_category <> 'unreserved'"
         return frozenset(name for (name,) in connection.execute(query).fetchall())
 

@@ -12,7 +12,7 @@ from sqlalchemy import types
 from sqlalchemy.sql.sqltypes import _AbstractInterval
 from sqlalchemy.sql.type_api import NativeForEmulated
 
-from quacklake.core.format.names import literal
+from quacklake.extend.names import literal
 
 
 class TINYINT(types.Integer):

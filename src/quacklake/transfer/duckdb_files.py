@@ -11,13 +11,13 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from quacklake.core.duckdb_versions import arrow_reader, connect
 from quacklake.core.engines.duckdb.carrying import carried_value
 from quacklake.core.engines.duckdb.rows import fits_in_file
-from quacklake.core.format.names import literal, quote
 from quacklake.core.operations.column_types import to_column
 from quacklake.core.sql.words import Cursor
 from quacklake.errors import InputError, QuacklakeError
+from quacklake.extend.duckdbs import arrow_reader, connect
+from quacklake.extend.names import literal, quote
 from quacklake.extend.schemas import Column, TableSchema
 from quacklake.lake.transfers import LeftOut
 from quacklake.transfer.tables import BATCH_ROWS, Selection, SourceTable, SourceView, Unit

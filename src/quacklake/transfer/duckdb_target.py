@@ -10,12 +10,12 @@ from uuid import uuid4
 import duckdb
 import pyarrow as pa
 
-from quacklake.core import faults
-from quacklake.core.duckdb_versions import connect
 from quacklake.core.engines.duckdb.expressions import plain_expression
-from quacklake.core.format.names import literal, quote
 from quacklake.core.storage.store import sync
 from quacklake.errors import AlreadyExistsError, InputError
+from quacklake.extend import reporting
+from quacklake.extend.duckdbs import connect
+from quacklake.extend.names import literal, quote
 from quacklake.extend.schemas import Column
 from quacklake.lake.transfers import LeftOut
 from quacklake.transfer.places import REPLACE
@@ -95,10 +95,10 @@ class DuckDBTarget:
         self._connection.execute("CHECKPOINT")
         self._connection.close()
         sync(self._part)
-        faults.reach("export.publish.before")
+        reporting.reach("export.publish.before")
         self._part.replace(self._path)
         sync(self._path.parent)
-        faults.reach("export.publish.after")
+        reporting.reach("export.publish.after")
         return {}
 
     def abort(self) -> None:

@@ -8,11 +8,10 @@ from typing import Any
 import pyarrow as pa
 
 from quacklake import LakeAt
-from quacklake.core.format.names import quote
 from quacklake.core.operations.handles import LakeHandle, SnapshotHandle
-from quacklake.core.operations.reference import TableRef
-from quacklake.core.progress import Progress, silent
 from quacklake.errors import InputError, NotFoundError, UnsupportedFeatureError
+from quacklake.extend.names import TableRef, quote
+from quacklake.extend.reporting import Progress, silent
 from quacklake.lake.transfers import ExportReport, TransferredTable
 from quacklake.transfer.tables import Selection, sql_name
 from quacklake.transfer.targets import ExportedTable, ExportTarget, View, open_target

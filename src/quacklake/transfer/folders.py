@@ -12,9 +12,9 @@ from quacklake import Lake, LakeTransaction
 from quacklake.core.format.schema import from_arrow
 from quacklake.core.operations.input_csv import CsvOptions
 from quacklake.core.operations.input_files import InputFiles, open_files
-from quacklake.core.operations.reference import DEFAULT_SCHEMA, TableRef
-from quacklake.core.operations.stores import open_store
 from quacklake.errors import InputError
+from quacklake.extend.names import DEFAULT_SCHEMA, TableRef
+from quacklake.extend.stores import open_store
 from quacklake.lake.transfers import LeftOut
 from quacklake.transfer.tables import Selection, SourceTable, SourceView, Unit
 

@@ -12,8 +12,8 @@ from quacklake import Lake
 from quacklake.connectors.registry import connector
 from quacklake.connectors.table_source import NOTHING, TableSource
 from quacklake.core.format.schema import from_arrow
-from quacklake.core.operations.reference import DEFAULT_SCHEMA, TableRef
 from quacklake.errors import InputError, UnsupportedFeatureError
+from quacklake.extend.names import DEFAULT_SCHEMA, TableRef
 from quacklake.lake.transfers import ImportReport, LeftOut, TransferredTable
 from quacklake.transfer.tables import Selection, SourceTable, SourceView, Unit
 

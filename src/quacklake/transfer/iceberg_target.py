@@ -18,9 +18,9 @@ from quacklake.connectors.iceberg.partitions import partition_record, partition_
 from quacklake.connectors.iceberg.schemas import with_ids
 from quacklake.connectors.object_store import open_store
 from quacklake.connectors.options import ConnectorOptions
-from quacklake.core import faults
 from quacklake.core.operations.context import LakeContext
 from quacklake.errors import AlreadyExistsError, InputError
+from quacklake.extend import reporting
 from quacklake.lake.transfers import LeftOut
 from quacklake.transfer.delta_target import changed_types, converted, delta_columns
 from quacklake.transfer.new_folders import RemoteFolder, described, remote_store
@@ -146,7 +146,7 @@ class IcebergTarget:
         with failing("the Iceberg table cannot be committed"):
             for transaction in self._staged:
                 transaction.commit_transaction()
-                faults.reach("export.committed")
+                reporting.reach("export.committed")
         if self._remote is not None:
             self._remote.publish()
         return self._sizes

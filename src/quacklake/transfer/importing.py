@@ -18,14 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quacklake import Lake, LakeTransaction
-from quacklake.core import faults
-from quacklake.core.format.names import check_name, fold, format_path
+from quacklake.core.format.names import format_path
 from quacklake.core.format.objects import StreamMark, TableInfo
 from quacklake.core.operations.expression import Expression
 from quacklake.core.operations.handles import LakeHandle
 from quacklake.core.operations.input_csv import CsvOptions
-from quacklake.core.operations.reference import DEFAULT_SCHEMA, TableRef
-from quacklake.core.progress import Progress, silent
 from quacklake.errors import (
     AlreadyExistsError,
     InputError,
@@ -34,6 +31,9 @@ from quacklake.errors import (
     StreamBatchDoneError,
     StreamMismatchError,
 )
+from quacklake.extend import reporting
+from quacklake.extend.names import DEFAULT_SCHEMA, TableRef, check_name, fold
+from quacklake.extend.reporting import Progress, silent
 from quacklake.lake.transfers import ImportReport, LeftOut, TransferredTable
 from quacklake.transfer.places import check_source
 from quacklake.transfer.sources import FORMATS, SERVERS, kind_of, open_source
@@ -247,10 +247,10 @@ class _Import:
             transaction.mark(self._plan.stream, self._epoch + 1, self._run, json.dumps(asdict(state)))
 
         tell(0)
-        faults.reach("import.commit.before")
+        reporting.reach("import.commit.before")
         with suppress(StreamBatchDoneError):  # the answer to an earlier try was lost
             self._lake.run(work, f"import {self._table.qualified_name}")
-        faults.reach("import.commit.after")
+        reporting.reach("import.commit.after")
         self._epoch += 1
         self._done, self._rows = reached, self._rows + rows
 

@@ -17,12 +17,11 @@ from typing import Protocol
 from uuid import uuid4
 
 from quacklake.connectors.object_store import spelled
-from quacklake.core import faults
 from quacklake.core.operations.context import LakeContext
-from quacklake.core.operations.stores import open_store
-from quacklake.core.storage import Store
 from quacklake.core.storage.store import sync
 from quacklake.errors import AlreadyExistsError, InputError
+from quacklake.extend import reporting
+from quacklake.extend.stores import Store, open_store
 from quacklake.transfer.places import REPLACE, check_remote, check_target, local
 
 COMPLETE = "_SUCCESS"
@@ -142,12 +141,12 @@ class NewFolder:
             sync(each)
         sync(self.inside)
         old = self.path.with_name(f".{self.path.name}.{uuid4().hex}.old")
-        faults.reach("export.publish.before")
+        reporting.reach("export.publish.before")
         if self.path.exists() and any(self.path.iterdir()):
             self.path.rename(old)
         self.inside.rename(self.path)
         sync(self.path.parent)
-        faults.reach("export.publish.after")
+        reporting.reach("export.publish.after")
         shutil.rmtree(old, ignore_errors=True)
 
     def remove(self) -> None:
@@ -205,7 +204,7 @@ class RemoteFolder:
             yield folder
             for file in sorted(each for each in folder.rglob("*") if each.is_file()):
                 self._copy(file, "/".join((*parts, *file.relative_to(folder).parts)))
-                faults.reach("export.copied")
+                reporting.reach("export.copied")
                 file.unlink()
         self.store.write("/".join((*parts, COMPLETE)), b"")
 
@@ -227,9 +226,9 @@ class RemoteFolder:
 
     def publish(self) -> None:
         """Write the mark of a complete folder."""
-        faults.reach("export.publish.before")
+        reporting.reach("export.publish.before")
         self.store.write(COMPLETE, b"")
-        faults.reach("export.publish.after")
+        reporting.reach("export.publish.after")
         self.store.delete([_BEGUN])
 
     def remove(self) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from quacklake.core.operations.context import LakeContext
-from quacklake.core.storage import Store
 from quacklake.core.storage.store_pairs import overlap
 from quacklake.errors import InputError, PathError
+from quacklake.extend.stores import Store
 
 REPLACE = "it stays unless you say --force, or replace in Python"
 

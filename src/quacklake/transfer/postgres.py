@@ -19,10 +19,10 @@ from psycopg.rows import namedtuple_row
 from pyarrow import csv
 
 from quacklake.config import redact
-from quacklake.core.duckdb_versions import arrow_reader, connect
-from quacklake.core.format.names import quote
 from quacklake.core.operations.column_types import to_column
 from quacklake.errors import ConnectorError, ConnectorUnavailableError, InputError
+from quacklake.extend.duckdbs import arrow_reader, connect
+from quacklake.extend.names import quote
 from quacklake.extend.schemas import Column
 from quacklake.lake.transfers import LeftOut
 from quacklake.transfer.tables import BATCH_ROWS, Selection, SourceTable, SourceView, Unit

@@ -12,10 +12,10 @@ from psycopg import sql
 from pyarrow import csv
 
 from quacklake.config import redact
-from quacklake.core import faults
-from quacklake.core.duckdb_versions import arrow_reader
-from quacklake.core.format.names import quote
 from quacklake.errors import AlreadyExistsError, ConnectorError, ConnectorUnavailableError, InputError
+from quacklake.extend import reporting
+from quacklake.extend.duckdbs import arrow_reader
+from quacklake.extend.names import quote
 from quacklake.extend.schemas import Column
 from quacklake.lake.transfers import LeftOut
 from quacklake.transfer.places import REPLACE
@@ -137,14 +137,14 @@ class PostgresTarget:
 
     def finish(self) -> dict[str, int]:
         """Commit."""
-        faults.reach("export.publish.before")
+        reporting.reach("export.publish.before")
         try:
             self._connection.commit()
         except psycopg.Error as error:
             raise ConnectorUnavailableError(f"the PostgreSQL server failed: {_said(error)}") from None
         finally:
             self._connection.close()
-        faults.reach("export.publish.after")
+        reporting.reach("export.publish.after")
         return {}
 
     def abort(self) -> None:

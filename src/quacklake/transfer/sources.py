@@ -7,8 +7,8 @@ from typing import Any
 
 from quacklake import Lake
 from quacklake.core.operations.input_csv import CsvOptions
-from quacklake.core.operations.reference import TableRef
 from quacklake.errors import InputError, MissingExtraError
+from quacklake.extend.names import TableRef
 from quacklake.transfer.tables import ImportSource
 
 FOLDERS = ("parquet", "csv", "json")

@@ -13,11 +13,10 @@ from typing import Any, NamedTuple
 import duckdb
 import pyarrow as pa
 
-from quacklake.core.duckdb_versions import arrow_reader, connect
-from quacklake.core.format.names import quote
 from quacklake.core.operations.column_types import to_column
-from quacklake.core.operations.reference import DEFAULT_SCHEMA
 from quacklake.errors import ConnectorError, InputError
+from quacklake.extend.duckdbs import arrow_reader, connect
+from quacklake.extend.names import DEFAULT_SCHEMA, quote
 from quacklake.extend.schemas import Column
 from quacklake.lake.transfers import LeftOut
 from quacklake.transfer.tables import BATCH_ROWS, Selection, SourceTable, SourceView, Unit

@@ -11,7 +11,8 @@ from typing import NamedTuple, Protocol
 import pyarrow as pa
 
 from quacklake import LakeTransaction
-from quacklake.core.format.names import parts_of, quote
+from quacklake.core.format.names import parts_of
+from quacklake.extend.names import quote
 from quacklake.extend.schemas import TableSchema
 from quacklake.lake.transfers import LeftOut
 

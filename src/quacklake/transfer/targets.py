@@ -10,10 +10,10 @@ from typing import Any, Protocol
 import duckdb
 import pyarrow as pa
 
-from quacklake.core.duckdb_versions import connect
-from quacklake.core.format.names import literal, quote
 from quacklake.core.operations.context import LakeContext
 from quacklake.errors import InputError, MissingExtraError
+from quacklake.extend.duckdbs import connect
+from quacklake.extend.names import literal, quote
 from quacklake.extend.schemas import Column, TableSchema
 from quacklake.lake.transfers import LeftOut
 from quacklake.transfer.new_folders import ExportFolder, described, open_folder

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from quacklake.core.format.names import quote
 from quacklake.core.operations.column_types import to_column, to_schema
 from quacklake.errors import InputError
+from quacklake.extend.names import quote
 from quacklake.extend.schemas import Column, TableSchema
 
 _MAPPED = {"enum": "VARCHAR", "bit": "VARCHAR", "bignum": "VARCHAR"}

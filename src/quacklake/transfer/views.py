@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from quacklake import Lake
-from quacklake.core.duckdb_versions import connect
-from quacklake.core.operations.reference import DEFAULT_SCHEMA
 from quacklake.core.sql import tree
 from quacklake.core.sql.safety.checks import check
 from quacklake.errors import AlreadyExistsError, InputError, QuacklakeError
+from quacklake.extend.duckdbs import connect
+from quacklake.extend.names import DEFAULT_SCHEMA
 from quacklake.lake.transfers import LeftOut
 from quacklake.transfer.tables import SourceView, sql_name
 

@@ -16,8 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import quacklake
-from quacklake import Lake
-from quacklake.core import telemetry
+from quacklake import Lake, telemetry
 from quacklake.core.catalog.reading import known_bounds
 from quacklake.core.catalog.reading.known_bounds import BoundsMemory, TableBounds
 from quacklake.core.catalog.reading.pruning import NAN, NULLS, facets_of, may_match, typed

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from quacklake.core import telemetry
+from quacklake import telemetry
 from quacklake.errors import CatalogUnavailableError, ConfigError, ConnectorError
 from quacklake.pond import Pond
 from quacklake.pond.collectors.base import Report, Run

@@ -9,8 +9,8 @@ import datetime as dt
 from functools import partial
 from typing import TYPE_CHECKING
 
-from quacklake.core.duckdb_versions import arrow_table
-from quacklake.core.duckdb_versions import connect as duckdb
+from quacklake.extend.duckdbs import arrow_table
+from quacklake.extend.duckdbs import connect as duckdb
 from quacklake.lake import Lake
 
 if TYPE_CHECKING:

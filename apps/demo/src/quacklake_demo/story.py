@@ -15,12 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from rich.console import Console
 
-from quacklake import Lake
+from quacklake import Lake, telemetry
 from quacklake.cli.output import human_size
-from quacklake.core import telemetry
-from quacklake.core.duckdb_versions import connect
 from quacklake.core.operations.expression import Expression
 from quacklake.errors import CommitConflict
+from quacklake.extend.duckdbs import connect
 from quacklake_demo import stage as shop
 from quacklake_demo.pond_command import collect
 from quacklake_demo.stage import Stage, open_lake, own_settings

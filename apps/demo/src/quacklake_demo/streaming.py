@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 from quacklake import Lake
 from quacklake.cli.commands.doctor import installed, java
 from quacklake.cli.progress import stages
-from quacklake.core.duckdb_versions import connect
-from quacklake.core.progress import Progress
 from quacklake.errors import QuacklakeError
+from quacklake.extend.duckdbs import connect
+from quacklake.extend.reporting import Progress
 from quacklake_demo.stage import Stage, open_lake
 
 if TYPE_CHECKING:

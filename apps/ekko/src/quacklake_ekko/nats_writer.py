@@ -17,9 +17,9 @@ import pyarrow as pa
 from quacklake import Lake, LakeTransaction
 from quacklake.connectors import SourceCheckpoint
 from quacklake.connectors.nats import NatsSource
-from quacklake.core import faults
 from quacklake.core.format.objects import StreamMark
 from quacklake.errors import InputError, StreamBatchDoneError
+from quacklake.extend import reporting
 from quacklake_ekko.settings import WriterSettings
 from quacklake_ekko.table import KEY, TABLE
 from quacklake_ekko.transactions import ROWS, NodeConfig, create_table, merge_newest, transaction_row
@@ -169,10 +169,10 @@ class _Writer:
                 transaction.table(REJECTED).append(pa.Table.from_pylist(self._rejected, _REJECTED))
             transaction.mark(mark.name, epoch, mark.run, position.to_json())
 
-        faults.reach("nats_writer.commit.before")
+        reporting.reach("nats_writer.commit.before")
         with suppress(StreamBatchDoneError):  # the answer to an earlier try was lost
             self.lake.run(work, f"transactions of NATS up to {position.offsets['sequence']}")
-        faults.reach("nats_writer.commit.after")
+        reporting.reach("nats_writer.commit.after")
         self.report.messages += self._collected
         self.report.rejected += len(self._rejected)
         self.report.commits += 1

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quacklake import Lake, LakeTransaction, MergeResult, Table
-from quacklake.core.duckdb_versions import arrow_table, connect
-from quacklake.core.format.names import quote
 from quacklake.errors import InputError
+from quacklake.extend.duckdbs import arrow_table, connect
+from quacklake.extend.names import quote
 from quacklake.pipelines import BufferedWriter
 from quacklake_ekko.settings import WriterSettings
 from quacklake_ekko.table import KEY, SCHEMA, TABLE, find_key

@@ -19,8 +19,6 @@ import pyarrow.csv
 
 from quacklake.config.mappings import Options
 from quacklake.connectors.options import resolved
-from quacklake.core.duckdb_versions import arrow_reader, first_row
-from quacklake.core.format.names import literal, quote
 from quacklake.errors import (
     ConfigError,
     ConnectorError,
@@ -30,6 +28,8 @@ from quacklake.errors import (
     SchemaMismatchError,
     nearest,
 )
+from quacklake.extend.duckdbs import arrow_reader, first_row
+from quacklake.extend.names import literal, quote
 from quacklake.pond.collectors.files import find_files, hash_of
 from quacklake.pond.collectors.http import HttpClient, HttpLimits
 from quacklake.pond.collectors.wide import ON_CONFLICT, REFUSE

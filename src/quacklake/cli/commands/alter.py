@@ -43,8 +43,8 @@ def _value(text: str, type: str) -> Any:
     """Let DuckDB convert a text to a value of a type."""
     import duckdb
 
-    from quacklake.core.duckdb_versions import connect, first_row
     from quacklake.core.format.texts import parse_column
+    from quacklake.extend.duckdbs import connect, first_row
 
     known = parse_column("value", type).duckdb_type()
     try:

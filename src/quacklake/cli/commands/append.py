@@ -197,7 +197,7 @@ def _exists_or_create(lake: Lake, name: str, *, create: bool) -> bool:
 
 
 def _create_table(tx: LakeTransaction, name: str, rows: pa.RecordBatchReader | pa.Schema) -> None:
-    from quacklake.core.operations.reference import TableRef
+    from quacklake.extend.names import TableRef
 
     tx.create_schema(TableRef.parse(name).schema, if_not_exists=True)
     tx.create_table(name, rows)
@@ -260,7 +260,7 @@ def adopt(
     **signature: Any,
 ) -> None:
     """Nothing is copied, and the files stay their owner's. Their folder must be in the setting foreign_paths."""
-    from quacklake.core.operations.reference import TableRef
+    from quacklake.extend.names import TableRef
 
     with context.open(write=True, create=create and not dry_run) as lake:
         if create and not dry_run:

@@ -18,17 +18,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
+from quacklake import telemetry
 from quacklake.cli.context import Context
 from quacklake.cli.failures import as_typed
 from quacklake.cli.output import plural
 from quacklake.config import redact, unknown_variables
 from quacklake.config.resolver import TOLD
-from quacklake.core import telemetry
 from quacklake.errors import ConfigError, QuacklakeError, UnsupportedVersionError
 
 if TYPE_CHECKING:
     from quacklake.config import Config
-    from quacklake.core.storage import Store
+    from quacklake.extend.stores import Store
     from quacklake.lake.lake import Lake
 
 State = Literal["ok", "absent", "warning", "failed"]

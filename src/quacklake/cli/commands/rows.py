@@ -147,7 +147,7 @@ def changes(
 
 def _print_in_order(context: Context, frame: ChangeScan, names: list[str] | None, limit: int | None) -> None:
     """Print the first changes in the order of snapshots. A feed has the order in which its files are read."""
-    from quacklake.core.duckdb_versions import connect
+    from quacklake.extend.duckdbs import connect
 
     if names is not None:
         frame = frame.select(*dict.fromkeys([*names, *_ORDER]))
@@ -229,8 +229,8 @@ def write_rows(reader: pa.RecordBatchReader, path: Path, kind: str, compression:
     """Write rows to a file of this format."""
     import pyarrow as pa
 
-    from quacklake.core.duckdb_versions import connect
-    from quacklake.core.format.names import literal
+    from quacklake.extend.duckdbs import connect
+    from quacklake.extend.names import literal
 
     if kind == "arrow":
         with pa.ipc.new_file(str(path), reader.schema) as writer:

@@ -9,20 +9,20 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
+from quacklake import telemetry
 from quacklake.cli.context import NO_LAKE, Context
 from quacklake.cli.options import AllRows, At, ShownRows, argument, option
 from quacklake.cli.output import plural
 from quacklake.cli.progress import stages
-from quacklake.core import telemetry
 from quacklake.errors import CancelledError, InputError, SqlError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from quacklake.core.operations.handles import LakeHandle
-    from quacklake.core.progress import Progress
     from quacklake.core.sql.result import Result
     from quacklake.core.sql.session import Session
+    from quacklake.extend.reporting import Progress
     from quacklake.lake.lake import Lake, LakeAt
 
 

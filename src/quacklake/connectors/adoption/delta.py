@@ -24,8 +24,8 @@ from quacklake.connectors.adoption.places import Folder, plain, read, reading
 from quacklake.core.format.vectors import decode
 from quacklake.core.operations.adopting import ForeignField, ForeignFile, ForeignTable
 from quacklake.core.operations.context import LakeContext
-from quacklake.core.storage import Store
 from quacklake.errors import CorruptFileError, NotFoundError, UnsupportedFeatureError
+from quacklake.extend.stores import Store
 
 _LOG = "_delta_log"
 _COMMIT = re.compile(r"(\d{20})\.json")

@@ -47,8 +47,8 @@ from quacklake.connectors.adoption.iceberg_deletes import DataFile, EqualityDele
 from quacklake.connectors.adoption.places import Folder, plain, reading
 from quacklake.core.operations.adopting import ForeignField, ForeignFile, ForeignTable
 from quacklake.core.operations.context import LakeContext
-from quacklake.core.storage import Store
 from quacklake.errors import CorruptFileError, NotFoundError, UnsupportedFeatureError
+from quacklake.extend.stores import Store
 
 _TYPES: Mapping[type[IcebergType], str] = {
     BooleanType: "boolean",

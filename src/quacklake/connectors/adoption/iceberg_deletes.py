@@ -10,12 +10,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from quacklake.connectors.adoption.places import plain, read
-from quacklake.core.duckdb_versions import arrow_table
 from quacklake.core.format.schema import FIELD_ID
 from quacklake.core.format.vectors import decode, referenced_blobs
 from quacklake.core.operations.context import LakeContext
-from quacklake.core.storage import Store
 from quacklake.errors import CorruptFileError, UnsupportedFeatureError
+from quacklake.extend.duckdbs import arrow_table
+from quacklake.extend.stores import Store
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from urllib.parse import unquote
 
-from quacklake.core.storage import Store
 from quacklake.core.storage.roots import absolute
 from quacklake.errors import CorruptFileError, PathError
+from quacklake.extend.stores import Store
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?=/)")
 _DAMAGE = (

@@ -11,7 +11,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable
 
 from quacklake.connectors.staging import is_staged, staged_before
-from quacklake.core.storage import Store
+from quacklake.extend.stores import Store
 
 _MARK = CommitProperties(custom_metadata={"quacklake.maintenance": "compaction"})
 

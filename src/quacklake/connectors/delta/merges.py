@@ -12,8 +12,8 @@ from deltalake.exceptions import DeltaError
 from quacklake.connectors.delta.tables import arrow_schema
 from quacklake.connectors.evolution import conformed
 from quacklake.connectors.upserts import last_rows
-from quacklake.core.format.names import quote
-from quacklake.core.storage import Store
+from quacklake.extend.names import quote
+from quacklake.extend.stores import Store
 
 
 def merge(

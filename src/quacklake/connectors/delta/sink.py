@@ -29,8 +29,8 @@ from quacklake.connectors.options import ConnectorOptions
 from quacklake.connectors.protocols import CommitInfo, PreparedCommit
 from quacklake.connectors.staging import check_staged
 from quacklake.connectors.upserts import check_key
-from quacklake.core.faults import reach
 from quacklake.errors import ConfigError, ConnectorError, NotFoundError, SchemaMismatchError
+from quacklake.extend.reporting import reach
 
 MODES = ("append", "overwrite", "upsert")
 _TARGET = 128 * 1000**2

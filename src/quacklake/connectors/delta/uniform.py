@@ -37,9 +37,9 @@ from quacklake.connectors.iceberg.catalogs import failing
 from quacklake.connectors.iceberg.files import ReplaceFiles, data_file
 from quacklake.connectors.iceberg.partitions import raw_value
 from quacklake.connectors.iceberg.schemas import is_same_schema, with_ids
-from quacklake.core.faults import reach
-from quacklake.core.storage import Store
 from quacklake.errors import CorruptFileError
+from quacklake.extend.reporting import reach
+from quacklake.extend.stores import Store
 
 HINT = "metadata/version-hint.text"
 _VERSION, _ID, _MAPPING = "delta-version", "delta-table-id", "schema.name-mapping.default"

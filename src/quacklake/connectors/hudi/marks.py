@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from quacklake.connectors.hudi.timeline import Timeline
 from quacklake.connectors.table_source import NOTHING
-from quacklake.core.storage import Store
+from quacklake.extend.stores import Store
 
 FOLDER = ".quacklake/"
 """Our own folder below a table. Hudi passes it over."""

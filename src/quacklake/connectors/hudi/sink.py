@@ -23,8 +23,8 @@ from quacklake.connectors.options import ConnectorOptions
 from quacklake.connectors.protocols import CommitInfo, PreparedCommit
 from quacklake.connectors.staging import FileStage, StagedSink, check_staged
 from quacklake.connectors.table_source import NOTHING
-from quacklake.core.faults import reach
 from quacklake.errors import CommitUnknown, ConfigError, SchemaMismatchError
+from quacklake.extend.reporting import reach
 from quacklake.spark.runtime.settings import spark_path, spark_uri
 
 OPERATIONS = {"append": "insert", "overwrite": "insert_overwrite_table", "upsert": "upsert"}

@@ -19,8 +19,8 @@ from typing import Any, Self
 from hudi import HudiInstant, HudiTable, HudiTimeline
 
 from quacklake.connectors.table_source import NOTHING
-from quacklake.core.storage import Store
 from quacklake.errors import ConnectorError, ConnectorUnavailableError, SnapshotExpiredError
+from quacklake.extend.stores import Store
 
 _FILE = re.compile(r"(\d{14,})(?:_(\d{14,}))?\.(commit|deltacommit|replacecommit)")
 _PENDING = re.compile(r"(\d{14,})\.(?:commit\.|deltacommit\.)?(?:requested|inflight)")

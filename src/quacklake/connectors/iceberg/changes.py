@@ -14,8 +14,8 @@ from pyiceberg.table import FileScanTask, Table
 
 from quacklake.connectors.change_feed import KIND
 from quacklake.connectors.upserts import load, restored, spilling_duckdb
-from quacklake.core.duckdb_versions import arrow_reader
-from quacklake.core.format.names import quote
+from quacklake.extend.duckdbs import arrow_reader
+from quacklake.extend.names import quote
 
 
 def changed_files(table: Table, before: int | None, after: int) -> tuple[list[FileScanTask], list[FileScanTask]]:

@@ -24,7 +24,7 @@ from pyiceberg.typedef import Record
 from quacklake.connectors.iceberg.partitions import iceberg_split
 from quacklake.connectors.object_store import open_store
 from quacklake.connectors.staging import FileStage
-from quacklake.core.storage import Store
+from quacklake.extend.stores import Store
 
 
 def iceberg_stage(

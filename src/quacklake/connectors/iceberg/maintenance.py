@@ -18,8 +18,8 @@ from quacklake.connectors.iceberg.files import ReplaceFiles, data_file
 from quacklake.connectors.iceberg.partitions import partition_record
 from quacklake.connectors.protocols import WrittenFile
 from quacklake.connectors.staging import FileStage, staged_before
-from quacklake.core.faults import reach
-from quacklake.core.storage import Store
+from quacklake.extend.reporting import reach
+from quacklake.extend.stores import Store
 
 _MARKS = {"quacklake.maintenance": "compaction"}
 

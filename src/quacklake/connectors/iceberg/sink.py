@@ -30,9 +30,9 @@ from quacklake.connectors.options import ConnectorOptions
 from quacklake.connectors.protocols import CommitInfo, PreparedCommit, WrittenFile
 from quacklake.connectors.staging import FileStage, check_staged
 from quacklake.connectors.upserts import check_key, last_rows
-from quacklake.core.faults import reach
-from quacklake.core.storage import Store
 from quacklake.errors import ConfigError, NotFoundError, SchemaMismatchError
+from quacklake.extend.reporting import reach
+from quacklake.extend.stores import Store
 
 MODES = ("append", "overwrite", "upsert")
 _TARGET = 128 * 1000**2

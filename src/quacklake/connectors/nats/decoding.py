@@ -19,10 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quacklake.connectors.nats.protocol import StoredMessages
-from quacklake.core.duckdb_versions import arrow_table
 from quacklake.core.engines.duckdb.exact_reading import wider
-from quacklake.core.format.names import quote
 from quacklake.errors import ConfigError
+from quacklake.extend.duckdbs import arrow_table
+from quacklake.extend.names import quote
 
 FORMATS = ("json", "csv", "raw", "arrow")
 METADATA = pa.schema(

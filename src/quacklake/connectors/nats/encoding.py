@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quacklake.connectors.nats.decoding import FORMATS
-from quacklake.core.duckdb_versions import arrow_table
-from quacklake.core.format.names import quote
 from quacklake.errors import ConfigError, InputError, SchemaMismatchError
+from quacklake.extend.duckdbs import arrow_table
+from quacklake.extend.names import quote
 
 MESSAGES = pa.schema([("subject", pa.string()), ("id", pa.string()), ("rows", pa.int32()), ("data", pa.binary())])
 """The columns of staged files. ``id`` is NULL unless a column gives it; a body of Arrow's has many rows."""

@@ -18,8 +18,8 @@ import pyarrow as pa
 from quacklake.connectors.nats.connection import NatsConnection
 from quacklake.connectors.nats.decoding import METADATA, literal, pointer
 from quacklake.connectors.nats.stream import NatsStream
-from quacklake.core.format.names import quote
 from quacklake.errors import ConfigError, InputError
+from quacklake.extend.names import quote
 
 INFERRED = ("json", "csv")
 _MOST_COLUMNS = 1000

@@ -19,7 +19,6 @@ import pyarrow.compute as pc
 
 from quacklake.connectors.nats.connection import NatsConnection
 from quacklake.connectors.nats.stream import NatsStream, StreamRange
-from quacklake.core.faults import reach
 from quacklake.errors import (
     ConnectorError,
     ConnectorUnavailableError,
@@ -27,6 +26,7 @@ from quacklake.errors import (
     SnapshotExpiredError,
     StreamMismatchError,
 )
+from quacklake.extend.reporting import reach
 
 HEADER = "Quacklake-Row"
 _OWN_NAME = "Give each writer a writer_id of its own."

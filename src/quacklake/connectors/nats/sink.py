@@ -26,9 +26,9 @@ from quacklake.connectors.object_store import check_s3, open_store
 from quacklake.connectors.options import ConnectorOptions
 from quacklake.connectors.protocols import CommitInfo, PreparedCommit, WrittenFile
 from quacklake.connectors.staging import FileStage, StagedSink, check_staged
-from quacklake.core.faults import reach
-from quacklake.core.storage import Store
 from quacklake.errors import ConfigError, CorruptFileError, InputError, NotFoundError
+from quacklake.extend.reporting import reach
+from quacklake.extend.stores import Store
 
 _TARGET = 32 * 1000**2
 _BATCH_BYTES = 8 << 20

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from quacklake.core import telemetry
+from quacklake import telemetry
 from quacklake.core.format.access import AUDIT_SCHEMA, AUDIT_TABLE
 from quacklake.core.format.schema import from_arrow
 from quacklake.core.operations import dml, evolution

@@ -11,7 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from quacklake.core import telemetry
+from quacklake import telemetry
 from quacklake.core.catalog import migrations, scoped
 from quacklake.core.catalog.databases.connections import Connections
 from quacklake.core.catalog.databases.database import PreparedSelect

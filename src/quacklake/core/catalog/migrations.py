@@ -15,7 +15,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.schema import CreateColumn, CreateTable, DropTable
 
-from quacklake.core import telemetry
+from quacklake import telemetry
 from quacklake.core.catalog import scoped
 from quacklake.core.catalog.shared_tables import SharedTables
 from quacklake.core.catalog.tables import (

@@ -11,7 +11,8 @@ import pyarrow as pa
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from quacklake.core import faults, telemetry
+from quacklake import telemetry
+from quacklake.core import faults
 from quacklake.core.catalog import scoped
 from quacklake.core.catalog.databases.database import Database, PreparedSelect, Rows
 from quacklake.core.catalog.json_lists import from_json

@@ -50,7 +50,11 @@ def quote(name: str) -> str:
 
 
 def check_name(name: str, what: str = "name") -> str:
-    """Return the name if a ``what`` may be called so; raise :class:`InvalidNameError` if not."""
+    """Return the name if a ``what`` may be called so; raise ``InvalidNameError`` if not.
+
+    >>> check_name("events", "table")
+    'events'
+    """
     if not isinstance(name, str):
         raise InvalidNameError(f"the {what} name must be text, not {type(name).__name__}")
     if not name:
@@ -67,7 +71,11 @@ def check_name(name: str, what: str = "name") -> str:
 
 
 def literal(text: str) -> str:
-    """Return an SQL string literal."""
+    """Return an SQL string literal.
+
+    >>> literal("it's")
+    "'it''s'"
+    """
     return "'" + text.replace("'", "''") + "'"
 
 
@@ -189,7 +197,11 @@ _last = 0
 
 
 def uuid7() -> uuid.UUID:
-    """Return a version 7 UUID: milliseconds since the epoch, then random bits; ascending within a process."""
+    """Return a version 7 UUID: milliseconds since the epoch, then random bits; ascending within a process.
+
+    >>> uuid7().version, uuid7() < uuid7()
+    (7, True)
+    """
     global _last
     with _lock:
         # The 12 bits after the milliseconds count, so that ids of one millisecond ascend too.

@@ -16,7 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from quacklake.core import faults, telemetry
+from quacklake import telemetry
+from quacklake.core import faults
 from quacklake.core.catalog import Reader, file_names
 from quacklake.core.catalog.file_names import NamedFile, ScheduledFile, absolute_files, named_among
 from quacklake.core.catalog.shared_lake import lent_below, named_by_borrowers

@@ -9,7 +9,8 @@ import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from quacklake.core import faults, telemetry
+from quacklake import telemetry
+from quacklake.core import faults
 from quacklake.core.catalog import Reader, Writer, expiring, file_names, own_tables
 from quacklake.core.catalog.file_names import NamedFile
 from quacklake.core.catalog.statements import parts

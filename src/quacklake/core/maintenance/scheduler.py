@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from quacklake.core import telemetry
+from quacklake import telemetry
 from quacklake.core.catalog import Catalog
 from quacklake.core.catalog.own_tables import end_lease, held_lease, take_lease
 from quacklake.core.catalog.reading.health import scheduled_files, table_health

@@ -9,7 +9,8 @@ from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 
-from quacklake.core import faults, telemetry
+from quacklake import telemetry
+from quacklake.core import faults
 from quacklake.core.engines.duckdb.stored_texts import LAKE
 from quacklake.core.engines.duckdb.trees import Node
 from quacklake.core.format.names import fold, quote, uuid7

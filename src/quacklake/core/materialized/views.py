@@ -22,9 +22,9 @@ from quacklake.core.materialized.verify import Verification, verify_view
 from quacklake.core.operations.context import boundary
 from quacklake.core.operations.handles import LakeHandle
 from quacklake.core.operations.reference import TableRef
-from quacklake.core.telemetry import error_facts
 from quacklake.core.transaction import Transaction
 from quacklake.errors import InputError, QuacklakeError
+from quacklake.telemetry import error_facts
 
 _log = logging.getLogger("quacklake.materialized")
 

@@ -15,8 +15,8 @@ from quacklake.core.materialized.definition import RefreshReport
 from quacklake.core.materialized.views import MaterializedViews
 from quacklake.core.operations.handles import LakeHandle
 from quacklake.core.progress import Progress
-from quacklake.core.telemetry import error_facts
 from quacklake.errors import QuacklakeError
+from quacklake.telemetry import error_facts
 
 _log = logging.getLogger("quacklake.materialized")
 _POLL = 1.0

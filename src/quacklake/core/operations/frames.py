@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quacklake.core import telemetry
+from quacklake import telemetry
 from quacklake.core.format.intervals import INTERVAL, from_durations
 from quacklake.core.format.schema import TableSchema, of_last_schema
 from quacklake.core.format.stats import check_values

@@ -13,7 +13,7 @@ from typing import Protocol, Self, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quacklake.core import telemetry
+from quacklake import telemetry
 from quacklake.core.catalog import Collision, DatedDeletes
 from quacklake.core.catalog.turns import TransactionTurn
 from quacklake.core.format.names import quote

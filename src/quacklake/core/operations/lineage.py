@@ -20,8 +20,9 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any
 
+from quacklake import telemetry
 from quacklake.config import Config
-from quacklake.core import forks, telemetry
+from quacklake.core import forks
 from quacklake.core.format.names import uuid7
 from quacklake.core.format.objects import TableInfo
 from quacklake.core.transaction import TableChange, Transaction

@@ -14,7 +14,11 @@ _PART = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
 
 @dataclass(frozen=True, slots=True)
 class TableRef:
-    """A schema and a table name."""
+    """A schema and a table name.
+
+    >>> TableRef("main", "events").name
+    'events'
+    """
 
     schema: str
     name: str

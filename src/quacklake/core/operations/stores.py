@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from quacklake import telemetry
 from quacklake.config import Config
-from quacklake.core import telemetry
 from quacklake.core.storage import S3Options, Store
 from quacklake.core.storage.sealed import SealedStore, parse_key
 
@@ -20,7 +20,12 @@ def open_store(
     closed: Sequence[str] = (),
     tenant: str | None = None,
 ) -> Store:
-    """Open the store at ``root`` for a catalog (tenant) or a plain lake. Raises ``ConfigError``."""
+    """Open the store at ``root`` for a catalog (tenant) or a plain lake. Raises ``ConfigError``.
+
+    >>> from quacklake.config import resolve
+    >>> open_store("/data/lake", resolve(env={})).scheme
+    'file'
+    """
     own = narrowed(config, root, tenant)
     return Store.open(
         root,

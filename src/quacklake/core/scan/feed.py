@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quacklake.core import telemetry
+from quacklake import telemetry
 from quacklake.core.catalog import Catalog, Reader
 from quacklake.core.format.names import fold
 from quacklake.core.format.objects import TableInfo

@@ -17,7 +17,8 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quacklake.core import forks, telemetry
+from quacklake import telemetry
+from quacklake.core import forks
 from quacklake.core.catalog import InlinedRows, Reader
 from quacklake.core.duckdb_versions import arrow_table, connect
 from quacklake.core.format import inline

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quacklake.core import telemetry
+from quacklake import telemetry
 from quacklake.core.catalog import Catalog, Reader
 from quacklake.core.catalog.reading.known_bounds import Window
 from quacklake.core.format.bounds import ANYTHING, Predicate

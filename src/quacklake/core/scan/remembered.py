@@ -22,7 +22,8 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Protocol, TypeVar
 
-from quacklake.core import forks, telemetry
+from quacklake import telemetry
+from quacklake.core import forks
 from quacklake.core.catalog.reading.known_bounds import Judgement, Window
 from quacklake.core.format.bounds import ANYTHING, Predicate
 from quacklake.core.format.objects import TableInfo

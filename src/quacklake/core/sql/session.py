@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import duckdb
 import pyarrow as pa
 
+from quacklake import telemetry
 from quacklake.config import carries_secret, redact_message
-from quacklake.core import telemetry
 from quacklake.core.duckdb_versions import first_row, run
 from quacklake.core.engines.duckdb.values import exact_values
 from quacklake.core.format.names import check_name, fold, quote

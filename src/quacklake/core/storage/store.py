@@ -20,7 +20,8 @@ from uuid import uuid4
 import pyarrow as pa
 from pyarrow import fs
 
-from quacklake.core import faults, telemetry
+from quacklake import telemetry
+from quacklake.core import faults
 from quacklake.core.storage.failures import Bucket, explain
 from quacklake.core.storage.listing import TEMPORARY_PREFIX, FileEntry, find, stream, walk
 from quacklake.core.storage.roots import Confinement, Links, S3Options, open_root
@@ -149,6 +150,9 @@ class Store(Confinement):
     ``gcs``, ``az``, ``abfs`` or ``abfss``, and ``filesystem``, which knows nothing of the root, is Arrow's. Every path
     is relative to the root and confined to it, else ``PathError``. Other failures are ``CorruptFileError`` (a file is
     missing), ``StorageUnavailableError`` (after ``max_retries``) or ``StorageError``. Safe to share between threads.
+
+    >>> Store.open("/data/lake").root
+    '/data/lake/'
     """
 
     attempts: Attempts

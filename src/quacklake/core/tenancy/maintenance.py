@@ -19,8 +19,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from quacklake import telemetry
 from quacklake.config import Config, parse_duration
-from quacklake.core import telemetry
 from quacklake.core.catalog.registry import Registry
 from quacklake.core.catalog.statements import ROWS
 from quacklake.core.catalog.tables import ClaimedInstant, claimed_time

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy.engine import Connection
 
-from quacklake.core import telemetry
+from quacklake import telemetry
 from quacklake.core.catalog import shared_lake
 from quacklake.core.catalog.catalog import Catalog
 from quacklake.core.catalog.databases.database import PreparedSelect

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quacklake.core import telemetry
+from quacklake import telemetry
 from quacklake.core.catalog import Catalog, Collision, Writer
 from quacklake.core.catalog.turns import CommitTurn, TransactionTurn, early_turn
 from quacklake.core.format.bounds import Bounds, Predicate, columns_of, may_match

@@ -6,7 +6,8 @@ import logging
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from quacklake.core import faults, telemetry
+from quacklake import telemetry
+from quacklake.core import faults
 from quacklake.core.catalog import Catalog
 from quacklake.core.catalog.turns import TransactionTurn
 from quacklake.core.format.names import above, check_name, fold, object_dir, uuid7

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
-from quacklake.core.progress import Progress, silent
 from quacklake.errors import CancelledError, CommitError, QuacklakeError
+from quacklake.extend.reporting import Progress, silent
 from quacklake.pond.factories.registry import Factory
 from quacklake.pond.fs import FS
 from quacklake.pond.nodes import STATE, EntryType

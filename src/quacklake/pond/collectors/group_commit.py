@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from quacklake.core import faults, telemetry
+from quacklake import telemetry
 from quacklake.errors import CancelledError, ConnectorUnavailableError, InternalError, QuacklakeError
+from quacklake.extend import reporting
 from quacklake.pond.collectors.base import Item, Run, commit
 from quacklake.pond.fs import FS
 from quacklake.pond.inputs import ImportOptions
@@ -140,7 +141,7 @@ class GroupCommit:
         for name, table in tables.items():
             path = join(self._folder, f"{name}.series")
             done.append(append_series(fs, path, table, self._given, Origin(f"{name} over HTTP")))
-            faults.reach("pond.listener.appended")
+            reporting.reach("pond.listener.appended")
         return done
 
 

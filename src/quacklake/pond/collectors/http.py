@@ -11,8 +11,8 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit
 
+from quacklake import telemetry
 from quacklake.config.mappings import Options
-from quacklake.core import telemetry
 from quacklake.errors import ConfigError, ConnectorError, ConnectorUnavailableError, ResultTooLargeError
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from quacklake.core.format.names import check_name, fold
 from quacklake.errors import ConstraintError, InputError, LimitError, SchemaMismatchError
+from quacklake.extend.names import check_name, fold
 
 PRECISIONS = {"ns": 1, "n": 1, "us": 1_000, "u": 1_000, "µ": 1_000, "ms": 1_000_000, "s": 10**9, "m": 60 * 10**9}
 """The nanoseconds of each precision that a request can name."""

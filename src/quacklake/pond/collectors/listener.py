@@ -19,10 +19,10 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pyarrow as pa
 
+from quacklake import telemetry
 from quacklake.config.mappings import Options
 from quacklake.config.values import Secret
 from quacklake.connectors.options import resolved
-from quacklake.core import telemetry
 from quacklake.errors import (
     AlreadyExistsError,
     ConfigError,

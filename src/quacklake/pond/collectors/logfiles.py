@@ -14,8 +14,8 @@ from typing import Any
 
 from quacklake.config.mappings import Options
 from quacklake.connectors.options import resolved
-from quacklake.core import faults
 from quacklake.errors import ConfigError, InputError
+from quacklake.extend import reporting
 from quacklake.pond.collectors.base import Report, Run, Runnable
 from quacklake.pond.collectors.files import begins_with, hash_of
 from quacklake.pond.factories.registry import register
@@ -98,7 +98,7 @@ def _mirror(fs: FS, folder: str, active: Sequence[Path], archived: Sequence[Path
         before = fs.find(join(folder, path.name))
         if before is None or before.node.size != path.stat().st_size:
             done.append(_write(fs, join(folder, path.name), path))
-    faults.reach("pond.logfiles.written")
+    reporting.reach("pond.logfiles.written")
     return done
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from quacklake.core.format.names import check_name, fold
 from quacklake.errors import ConstraintError, InputError, LimitError, SchemaMismatchError
+from quacklake.extend.names import check_name, fold
 
 TIME = "timestamp"
 _OTHERS = ("histogram", "exponentialHistogram", "summary")

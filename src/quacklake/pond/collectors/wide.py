@@ -5,9 +5,9 @@ from __future__ import annotations
 import duckdb
 import pyarrow as pa
 
-from quacklake.core.duckdb_versions import arrow_reader, connect, first_row
-from quacklake.core.format.names import check_name, fold, literal, quote
 from quacklake.errors import ConstraintError, SchemaMismatchError
+from quacklake.extend.duckdbs import arrow_reader, connect, first_row
+from quacklake.extend.names import check_name, fold, literal, quote
 
 REFUSE, LAST = "refuse", "last"
 """The choices for two readings of one thing at one time: nothing is taken, or the last one counts."""

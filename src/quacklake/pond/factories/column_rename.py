@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from quacklake.config.mappings import Options
-from quacklake.core.format.names import check_name, fold, quote
 from quacklake.errors import ConfigError
+from quacklake.extend.names import check_name, fold, quote
 from quacklake.pond.factories.registry import RowsFactory, register
 from quacklake.pond.nodes import CONFIG, FACTORY, EntryType
 

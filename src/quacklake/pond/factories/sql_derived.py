@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from quacklake.config.mappings import Options
-from quacklake.core.format.names import check_name, quote
 from quacklake.errors import ConfigError
+from quacklake.extend.names import check_name, quote
 from quacklake.pond.factories.column_rename import check_transforms, selected, steps_of
 from quacklake.pond.factories.registry import RowsFactory, register
 from quacklake.pond.nodes import EntryType

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from quacklake.config import parse_duration
 from quacklake.config.mappings import Options
-from quacklake.core.format.names import check_name, fold, quote
 from quacklake.errors import ConfigError, nearest
+from quacklake.extend.names import check_name, fold, quote
 from quacklake.pond.factories.registry import RowsFactory, register
 from quacklake.pond.nodes import EntryType
 from quacklake.pond.times import parse_bound, time_literal

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from quacklake.config.mappings import Options
-from quacklake.core.format.names import fold, quote
 from quacklake.errors import ConfigError
+from quacklake.extend.names import fold, quote
 from quacklake.pond.factories.column_rename import check_transforms, selected, steps_of
 from quacklake.pond.factories.registry import RowsFactory, register
 from quacklake.pond.nodes import EntryType

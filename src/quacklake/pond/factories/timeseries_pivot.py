@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from quacklake.config.mappings import Options
-from quacklake.core.format.names import fold, quote
 from quacklake.errors import ConfigError, NotFoundError
+from quacklake.extend.names import fold, quote
 from quacklake.pond.factories.registry import RowsFactory, register
 from quacklake.pond.nodes import EntryType
 from quacklake.pond.times import require_column

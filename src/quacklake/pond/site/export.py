@@ -12,9 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from quacklake.core.format.names import quote
-from quacklake.core.progress import Progress, silent
 from quacklake.errors import AlreadyExistsError, ConfigError, InputError, NotFoundError
+from quacklake.extend.names import quote
+from quacklake.extend.reporting import Progress, silent
 from quacklake.pond import reduces
 from quacklake.pond.fs import FS, NodePath
 from quacklake.pond.nodes import TIMESTAMP_COLUMN, EntryType

@@ -18,8 +18,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quacklake.core.duckdb_versions import arrow_table, connect
-from quacklake.core.format.names import literal
+from quacklake.extend.duckdbs import arrow_table, connect
+from quacklake.extend.names import literal
 
 LIMIT = 8192
 """A line of a tile has at most so many readings, or else buckets."""

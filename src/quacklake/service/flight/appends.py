@@ -12,7 +12,6 @@ import pyarrow as pa
 from pyarrow import flight
 
 from quacklake.core.operations.handles import TransactionHandle
-from quacklake.core.operations.reference import TableRef
 from quacklake.core.sql.session import Session
 from quacklake.core.transaction import Transaction
 from quacklake.errors import (
@@ -24,6 +23,7 @@ from quacklake.errors import (
     StreamBatchDoneError,
     UnsupportedFeatureError,
 )
+from quacklake.extend.names import TableRef
 from quacklake.lake.lake import LakeTransaction
 from quacklake.service.appends import Append, GroupCommits
 from quacklake.service.digests import RowsDigest

@@ -12,7 +12,6 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import flight
 
-from quacklake.core.telemetry import error_facts
 from quacklake.errors import (
     CancelledError,
     CatalogError,
@@ -29,6 +28,7 @@ from quacklake.errors import (
     UnsupportedFeatureError,
 )
 from quacklake.service.problems import StalledError
+from quacklake.telemetry import error_facts
 
 _log = logging.getLogger("quacklake.service.flight")
 

@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import flight
 
-from quacklake.core.operations.reference import TableRef
 from quacklake.errors import InputError, UnsupportedFeatureError
+from quacklake.extend.names import TableRef
 from quacklake.service.appends import GroupCommits
 from quacklake.service.flight import appends, metadata, scans
 from quacklake.service.flight.appends import Ingestion, Upload

@@ -9,11 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from quacklake.core.format.names import quote
-from quacklake.core.format.schema import TableSchema
-from quacklake.core.operations.reference import TableRef
 from quacklake.core.sql.session import Session
 from quacklake.errors import NotPermittedError, QuacklakeError
+from quacklake.extend.names import TableRef, quote
+from quacklake.extend.schemas import TableSchema
 from quacklake.service.flight import scans
 from quacklake.service.flight.callers import Caller
 from quacklake.service.flight.queries import CATALOG, described

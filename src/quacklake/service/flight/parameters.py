@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from quacklake.core.format.names import fold
 from quacklake.core.sql.words import numbered, words_of
 from quacklake.errors import InputError
+from quacklake.extend.names import fold
 
 __all__ = ["fill_with_nulls", "parameters_of", "rows_of", "schema_of"]
 

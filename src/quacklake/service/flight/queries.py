@@ -12,7 +12,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from quacklake.core.format.names import fold
 from quacklake.core.sql import statements
 from quacklake.core.sql.result import Result
 from quacklake.core.sql.session import Session
@@ -20,6 +19,7 @@ from quacklake.core.sql.sessions import session as new_session
 from quacklake.core.sql.words import Cursor, split, words_of
 from quacklake.core.transaction import Transaction
 from quacklake.errors import InputError, QuacklakeError, TenantBusyError
+from quacklake.extend.names import fold
 from quacklake.service.flight.callers import Caller
 from quacklake.service.flight.parameters import fill_with_nulls
 from quacklake.service.flight.settings import FlightSettings

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from quacklake.core import duckdb_versions
+from quacklake.extend import duckdbs
 from quacklake.service.flight.settings import FlightSettings
 
 __all__ = ["SQL_INFO", "TYPE_INFO", "server_facts", "type_info"]
@@ -199,7 +199,7 @@ def _bits(*places: int) -> int:
 @cache
 def _keywords() -> list[str]:
     """Return the words that are no names without quotes."""
-    with duckdb_versions.connect() as connection:
+    with duckdbs.connect() as connection:
         query = "SELECT upper(keyword_name) FROM duckdb_keywords() WHERE keyword_category = 'reserved' ORDER BY 1"
         return [str(row[0]) for row in connection.execute(query).fetchall()]
 

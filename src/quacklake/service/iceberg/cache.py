@@ -19,9 +19,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from quacklake.core import faults
-from quacklake.core.storage import Store
 from quacklake.errors import CorruptFileError, LimitError, PathError, StorageError
+from quacklake.extend import reporting
+from quacklake.extend.stores import Store
 from quacklake.service.iceberg.settings import IcebergSettings
 
 __all__ = ["Cache", "Made"]
@@ -112,9 +112,9 @@ class Cache:
         self._make_room(content.size)
         digest = hashlib.sha256(content).hexdigest()
         entry = _Entry(f"{self._folder}{digest[:2]}/{digest}.{suffix}", content.size, facts)
-        faults.reach("iceberg.cache.before")
+        reporting.reach("iceberg.cache.before")
         self._store.write(entry.name, content)
-        faults.reach("iceberg.cache.between")
+        reporting.reach("iceberg.cache.between")
         self._store.write(self._index(key), json.dumps(asdict(entry)).encode())
         self._remember(key, entry)
         return entry

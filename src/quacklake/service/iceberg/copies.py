@@ -14,17 +14,17 @@ import pyarrow.parquet as pq
 
 from quacklake.core.engines.duckdb.connections import reading
 from quacklake.core.format.mappings import NameMapping
-from quacklake.core.format.names import literal, quote
 from quacklake.core.format.objects import FIELD_ROW_ID, NAME_POS, NAME_ROW_ID, NAME_SNAPSHOT_ID, TableInfo
-from quacklake.core.format.schema import Column, TableSchema
 from quacklake.core.format.types import can_widen
 from quacklake.core.operations.context import LakeContext
 from quacklake.core.scan import ScanPlan
 from quacklake.core.scan.plan import FILES
-from quacklake.core.storage import Store
 from quacklake.core.storage.parquet import read_footer
 from quacklake.core.storage.vectors import dated_positions
 from quacklake.errors import CorruptFileError, UnsupportedFeatureError
+from quacklake.extend.names import literal, quote
+from quacklake.extend.schemas import Column, TableSchema
+from quacklake.extend.stores import Store
 from quacklake.service.iceberg.lives import DataFile, Deleted
 from quacklake.service.iceberg.types import copied_type
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from quacklake.config import redact
-from quacklake.core.telemetry import error_facts
 from quacklake.errors import (
     InputError,
     LimitError,
@@ -18,6 +17,7 @@ from quacklake.errors import (
     UnauthenticatedError,
     UnsupportedFeatureError,
 )
+from quacklake.telemetry import error_facts
 
 __all__ = ["Failure", "Refusal", "failure_of"]
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from quacklake.core.format.schema import TableSchema
 from quacklake.core.format.types import NESTED
+from quacklake.extend.schemas import TableSchema
 from quacklake.service.iceberg.avro import ADDED, DELETED, EXISTING
 from quacklake.service.iceberg.bounds import bound
 from quacklake.service.iceberg.lives import Chunk, DataFile

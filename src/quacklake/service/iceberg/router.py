@@ -20,9 +20,10 @@ from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
 from quacklake.core.catalog import Catalog
-from quacklake.core.format.names import fold, full_name, parts_of
+from quacklake.core.format.names import full_name, parts_of
 from quacklake.core.format.objects import TableInfo
 from quacklake.errors import InputError, NotFoundError, QuacklakeError, UnauthenticatedError
+from quacklake.extend.names import fold
 from quacklake.service.access_gate import AccessGate
 from quacklake.service.iceberg.failures import Failure, Refusal, failure_of
 from quacklake.service.iceberg.settings import IcebergSettings

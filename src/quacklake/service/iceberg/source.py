@@ -14,8 +14,8 @@ from quacklake.core.format.mappings import NameMapping
 from quacklake.core.format.objects import TableInfo
 from quacklake.core.format.schema import Past
 from quacklake.core.format.snapshots import Snapshot
-from quacklake.core.storage import Store
 from quacklake.errors import LimitError, UnsupportedFeatureError
+from quacklake.extend.stores import Store
 from quacklake.service.iceberg.lives import Chunk, DataFile, DeleteFile, chunks
 from quacklake.service.iceberg.settings import IcebergSettings
 

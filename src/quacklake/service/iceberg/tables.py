@@ -18,11 +18,11 @@ import pyarrow.compute as pc
 
 from quacklake.core.catalog import InlinedRows
 from quacklake.core.catalog.reading.lifetimes import snapshot_range
-from quacklake.core.format.schema import TableSchema
 from quacklake.core.operations.context import LakeContext
 from quacklake.core.scan.inlined_rows import decode_inlined
-from quacklake.core.storage import Store
 from quacklake.errors import NotFoundError, UnsupportedFeatureError
+from quacklake.extend.schemas import TableSchema
+from quacklake.extend.stores import Store
 from quacklake.service.iceberg.avro import Manifest, encode_list, encode_manifest
 from quacklake.service.iceberg.cache import Cache, Made
 from quacklake.service.iceberg.copies import FileReader, RowCopier

@@ -15,11 +15,11 @@ from functools import lru_cache
 from typing import Any
 
 from quacklake.core.format.bounds import decode
-from quacklake.core.format.names import quote
-from quacklake.core.format.schema import Column, TableSchema
 from quacklake.core.format.types import INFINITY, parse_type, timestamp_text
 from quacklake.core.format.types import duckdb_type as own_duckdb_type
 from quacklake.errors import UnsupportedFeatureError
+from quacklake.extend.names import quote
+from quacklake.extend.schemas import Column, TableSchema
 from quacklake.service.iceberg.bounds import unscaled
 
 __all__ = ["READERS", "ServedSchema", "copied_type", "full_names", "iceberg_type", "serve"]

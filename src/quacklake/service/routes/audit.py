@@ -8,8 +8,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 
 from quacklake.core.format.access import AUDIT_SCHEMA, AUDIT_TABLE
-from quacklake.core.format.names import quote
 from quacklake.errors import InputError
+from quacklake.extend.names import quote
 from quacklake.lake import Lake
 from quacklake.service.facts import CURSOR, LIMIT, cursor_of, not_a_cursor, page_size, position_of, whole_lake
 from quacklake.service.identity import Role

@@ -15,8 +15,8 @@ from quacklake.service.values import LakeName
 
 if TYPE_CHECKING:
     from quacklake.core.maintenance.backup import BackupInfo
-    from quacklake.core.progress import Progress
-    from quacklake.core.storage import Store
+    from quacklake.extend.reporting import Progress
+    from quacklake.extend.stores import Store
     from quacklake.lake import Lake
 
 router = APIRouter(tags=["backups"])

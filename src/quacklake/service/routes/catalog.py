@@ -13,9 +13,8 @@ import pyarrow.compute as pc
 from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import Response
 
-from quacklake.core.format.names import quote
-from quacklake.core.operations.reference import TableRef
 from quacklake.errors import InputError, NotFoundError, ResultTooLargeError
+from quacklake.extend.names import TableRef, quote
 from quacklake.lake import Lake, LakeAt, Table
 from quacklake.service.answers import RowAnswer
 from quacklake.service.encoding import FORMATS, JSON, Rows

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
-from quacklake.core.operations.reference import TableRef
+from quacklake.extend.names import TableRef
 from quacklake.service import layout
 from quacklake.service.facts import (
     CURSOR,

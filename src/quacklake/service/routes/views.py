@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
 
-from quacklake.core.operations.reference import TableRef
+from quacklake.extend.names import TableRef
 from quacklake.service.facts import whole_lake
 from quacklake.service.identity import Identity, Role
 from quacklake.service.state import service_of

@@ -18,7 +18,8 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
-from quacklake.core import faults, telemetry
+from quacklake import telemetry
+from quacklake.core import faults
 from quacklake.core.format.names import uuid7
 from quacklake.core.format.objects import BatchContent, TableInfo, marked, older_checkpoint
 from quacklake.core.operations import evolution

@@ -12,7 +12,8 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from quacklake.core import faults, telemetry
+from quacklake import telemetry
+from quacklake.core import faults
 from quacklake.core.format.layout import Transform, key_names
 from quacklake.core.format.names import fold
 from quacklake.core.format.objects import RESERVED_FIELDS, TableInfo

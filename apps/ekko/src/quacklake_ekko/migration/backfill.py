@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from quacklake import Lake, LakeTransaction
-from quacklake.core import faults
 from quacklake.core.format.objects import StreamMark
-from quacklake.core.progress import Progress, silent
 from quacklake.errors import CorruptFileError, InputError, PathError, StreamBatchDoneError
+from quacklake.extend import reporting
+from quacklake.extend.reporting import Progress, silent
 from quacklake_ekko.migration import state
 from quacklake_ekko.migration.folder import ArrowFile, ArrowFolder, CheckedFile, SkippedFile
 from quacklake_ekko.table import TABLE
@@ -145,10 +145,10 @@ class _Backfill:
             state.add_files(transaction, self.folder.url, "backfilled", self._done)
             transaction.mark(self._mark.name, self._epoch + 1, self._mark.run, position)
 
-        faults.reach("migration.backfill.before")
+        reporting.reach("migration.backfill.before")
         with suppress(StreamBatchDoneError):  # the answer to an earlier try was lost
             self.lake.run(work, "migrate-arrow: backfill")
-        faults.reach("migration.backfill.after")
+        reporting.reach("migration.backfill.after")
         self._epoch += 1
         self.begun = begun or _Begun()
         self.inserted += inserted

@@ -15,9 +15,9 @@ import duckdb
 import pyarrow as pa
 
 from quacklake import Lake, LakeTransaction
-from quacklake.core.duckdb_versions import connect
-from quacklake.core.progress import Progress, silent
 from quacklake.errors import InputError, MemoryLimitError, SchemaMismatchError
+from quacklake.extend.duckdbs import connect
+from quacklake.extend.reporting import Progress, silent
 from quacklake_ekko.migration import state
 from quacklake_ekko.migration.backfill import REFUSED
 from quacklake_ekko.migration.folder import ArrowFolder, CheckedFile, SkippedFile

@@ -13,10 +13,10 @@ from typing import Any
 import pyarrow as pa
 
 from quacklake import Lake, LakeTransaction
-from quacklake.core import faults
-from quacklake.core.telemetry import error_facts
 from quacklake.errors import QuacklakeError
+from quacklake.extend import reporting
 from quacklake.pipelines import BufferedWriter
+from quacklake.telemetry import error_facts
 from quacklake_ekko.migration import state
 from quacklake_ekko.migration.folder import ArrowFolder, CheckedFile
 from quacklake_ekko.migration.layout import check_node
@@ -150,7 +150,7 @@ class _BothSides(BufferedWriter):
             merge_newest(transaction.table(TABLE), batch)
             state.add_files(transaction, self._folder.url, "backfilled", files)
 
-        faults.reach("migration.dual.between")
+        reporting.reach("migration.dual.between")
         began = time.monotonic()
         try:
             self._lake.run(work, "migrate-arrow: dual write")

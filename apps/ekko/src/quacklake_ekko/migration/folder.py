@@ -16,10 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quacklake.config import Config
-from quacklake.core import faults
-from quacklake.core.operations.stores import open_store
-from quacklake.core.storage import Store
 from quacklake.errors import CorruptFileError, InputError, NotFoundError, QuacklakeError
+from quacklake.extend import reporting
+from quacklake.extend.stores import Store, open_store
 from quacklake_ekko.migration.layout import FOLDER, METADATA_SUFFIX, ArrowPath, BatchMetadata, check_path
 from quacklake_ekko.migration.rows import from_arrow, to_arrow
 
@@ -154,9 +153,9 @@ class ArrowFolder:
     def remove(self, path: str) -> None:
         """Remove a batch and its metadata. The batch goes first: metadata alone is not a batch."""
         ArrowPath.parse(path)
-        faults.reach("migration.remove.before")
+        reporting.reach("migration.remove.before")
         self._store.delete([path])
-        faults.reach("migration.remove.batch")
+        reporting.reach("migration.remove.batch")
         self._store.delete([path + METADATA_SUFFIX])
 
     def prune(self) -> None:
@@ -179,11 +178,11 @@ class ArrowFolder:
         metadata = BatchMetadata(
             *node, blocks["min"], blocks["max"], times["min"], times["max"], len(rows), path, data.size, created
         )
-        faults.reach("migration.write.before")
+        reporting.reach("migration.write.before")
         self._store.write(path + METADATA_SUFFIX, metadata.to_json())
-        faults.reach("migration.write.metadata")
+        reporting.reach("migration.write.metadata")
         self._store.write(path, data)
-        faults.reach("migration.write.after")
+        reporting.reach("migration.write.after")
         return CheckedFile(path, data.size, hashlib.sha256(data).hexdigest(), metadata)
 
     @contextmanager

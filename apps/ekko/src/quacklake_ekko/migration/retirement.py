@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from quacklake import Lake, LakeTransaction
-from quacklake.core.progress import Progress, silent
 from quacklake.errors import InputError
+from quacklake.extend.reporting import Progress, silent
 from quacklake_ekko.migration import state
 from quacklake_ekko.migration.folder import ArrowFolder, SkippedFile
 from quacklake_ekko.table import TABLE

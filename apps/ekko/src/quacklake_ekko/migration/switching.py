@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quacklake import Lake, LakeTransaction
-from quacklake.core.telemetry import error_facts
 from quacklake.errors import CatalogError, ConfigError, InputError, NotFoundError, StorageError, nearest
+from quacklake.telemetry import error_facts
 from quacklake_ekko.migration import state
 from quacklake_ekko.migration.folder import ArrowFolder
 from quacklake_ekko.migration.state import MigrationState, Side

@@ -9,7 +9,8 @@ from contextlib import contextmanager, suppress
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
-from quacklake.core import faults, forks, telemetry
+from quacklake import telemetry
+from quacklake.core import faults, forks
 from quacklake.core.catalog.databases.connection_errors import cause_of
 from quacklake.core.catalog.databases.database import Database, Failure, PreparedSelect, Rows
 from quacklake.errors import (

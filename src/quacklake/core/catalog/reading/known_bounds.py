@@ -26,7 +26,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import sqlalchemy as sa
 
-from quacklake.core import forks, telemetry
+from quacklake import telemetry
+from quacklake.core import forks
 from quacklake.core.catalog.reading.pruning import NAN, NULLS, Arrays, Facet, facets_of, may_match, summary, typed
 from quacklake.core.catalog.statements import Queries
 from quacklake.core.format.bounds import Predicate, coarse

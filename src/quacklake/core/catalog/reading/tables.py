@@ -9,7 +9,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from quacklake.core import telemetry
+from quacklake import telemetry
 from quacklake.core.catalog import scoped
 from quacklake.core.catalog.name_keys import is_called
 from quacklake.core.catalog.reading.history import Reshaped, TableHistory, last_reshape

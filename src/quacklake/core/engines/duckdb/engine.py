@@ -15,7 +15,8 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quacklake.core import forks, telemetry
+from quacklake import telemetry
+from quacklake.core import forks
 from quacklake.core.duckdb_versions import arrow_reader, arrow_table
 from quacklake.core.engines.duckdb.carrying import carried_column
 from quacklake.core.engines.duckdb.connections import lend_keys, reading, stopping, translate

@@ -9,7 +9,8 @@ from typing import Any
 
 import duckdb
 
-from quacklake.core import faults, telemetry
+from quacklake import telemetry
+from quacklake.core import faults
 from quacklake.core.duckdb_versions import first_row
 from quacklake.core.engines.duckdb.connections import encryption_clause, file_name, new_key, prepare_writing, writing
 from quacklake.core.engines.duckdb.deletes import Announce, DeleteFileWriter

@@ -90,7 +90,12 @@ def tenant_label(name: str, most: int) -> str | None:
 
 
 def count(name: str, n: int = 1, *, tenant: str | None = None) -> None:
-    """Add ``n`` to the counter ``name``, and to that of the tenant with this label."""
+    """Add ``n`` to the counter ``name``, and to that of the tenant with this label.
+
+    >>> count("example.rows", 3)
+    >>> snapshot().counters["example.rows"]
+    3
+    """
     with _lock:
         _counters[name] = _counters.get(name, 0) + n
         if tenant is not None:
@@ -120,7 +125,13 @@ def is_traced() -> bool:
 
 @contextmanager
 def timed(name: str, detail: object = None, *, tenant: str | None = None) -> Iterator[None]:
-    """Time the block under ``name``, whether it succeeds or raises, and log it with what it is about."""
+    """Time the block under ``name``, whether it succeeds or raises, and log it with what it is about.
+
+    >>> with timed("example.read"):
+    ...     pass
+    >>> snapshot().timings["example.read"].count
+    1
+    """
     start, span = perf_counter(), _span
     try:
         if span is None:

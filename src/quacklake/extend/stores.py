@@ -1,0 +1,6 @@
+"""Files of a lake wherever they are: local folders, object stores, and everything that fsspec knows."""
+
+from quacklake.core.operations.stores import open_store
+from quacklake.core.storage import Store
+
+__all__ = ["Store", "open_store"]
