@@ -19,8 +19,8 @@ SOURCE = REPOSITORY / "src" / "quacklake"
 FOR_ALL = frozenset(["config", "errors", "extend", "plugins", "telemetry"])
 #: What one must hold to work on the core.
 CORE = FOR_ALL | {"core"}
-#: The objects that users hold: between the core and everything else.
-OBJECTS = frozenset(["__init__", "lake"])
+#: The objects that users hold, and the rows people bring: between the core and everything else.
+OBJECTS = frozenset(["__init__", "inputs", "lake"])
 _API = "extend"
 _SERVICES = ("catalog", "store", "engine")
 """Attributes of a lake's context that are rooms of their own."""

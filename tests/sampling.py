@@ -40,6 +40,7 @@ VARIANTS = {
     "tests/catalog/": 0.5,
     "tests/cli/": 0.5,
     "tests/engines/": 0.5,
+    "tests/inputs/": 0.5,
     "tests/lake/": 0.5,
     "tests/scan/": 0.5,
     "tests/sql/": 0.5,

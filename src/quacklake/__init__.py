@@ -23,20 +23,20 @@ if TYPE_CHECKING:
     from quacklake.core.operations.adopting import AdoptReport
     from quacklake.core.operations.change_feed import ChangeScan
     from quacklake.core.operations.expression import Expression
-    from quacklake.core.operations.input_csv import CsvOptions
-    from quacklake.core.operations.input_files import open_files
     from quacklake.core.operations.restoring import RestoredTable, UndoReport
     from quacklake.core.operations.row_types import RowType
     from quacklake.core.operations.statements import MergeResult
-    from quacklake.core.operations.table_scan import TableScan
     from quacklake.core.sql.result import Result
     from quacklake.core.sql.safety import Safety
     from quacklake.core.sql.session import Session
     from quacklake.core.sql.sessions import session
     from quacklake.core.tenancy.tenants import Tenant, TenantStats
+    from quacklake.inputs.csv_files import CsvOptions
+    from quacklake.inputs.files import open_files
     from quacklake.lake.connect import backups, connect, prune_backups, restore_backup
     from quacklake.lake.lake import Lake, LakeAt, LakeTransaction
     from quacklake.lake.table import Table
+    from quacklake.lake.table_scan import TableScan
     from quacklake.lake.tenants import Tenants, tenants
     from quacklake.lake.view import View
     from quacklake.spark.lake import SparkLake, register_spark, spark, spark_settings
@@ -85,7 +85,9 @@ provide("adopt", "quacklake.connectors.adoption")
 provide("after_commit", "quacklake.core.materialized.views")
 provide("connect_service", "quacklake.client")
 provide("export_to", "quacklake.transfer")
+provide("find_frame", "quacklake.inputs.frames")
 provide("import_from", "quacklake.transfer")
+provide("read_rows", "quacklake.inputs.frames")
 provide("roll_back_views", "quacklake.core.materialized.past")
 provide("run_statement", "quacklake.pipelines.statements")
 provide("run_view_statement", "quacklake.core.materialized.statements")
@@ -98,12 +100,12 @@ if not TYPE_CHECKING:
         __name__,
         {
             "quacklake.lake.connect": "backups connect prune_backups restore_backup",
-            "quacklake.core.operations.table_scan": "TableScan",
+            "quacklake.lake.table_scan": "TableScan",
             "quacklake.core.operations.adopting": "AdoptReport",
             "quacklake.core.operations.expression": "Expression",
             "quacklake.core.operations.change_feed": "ChangeScan",
-            "quacklake.core.operations.input_csv": "CsvOptions",
-            "quacklake.core.operations.input_files": "open_files",
+            "quacklake.inputs.csv_files": "CsvOptions",
+            "quacklake.inputs.files": "open_files",
             "quacklake.lake.lake": "Lake LakeAt LakeTransaction",
             "quacklake.core.operations.statements": "MergeResult",
             "quacklake.core.sql.result": "Result",

@@ -16,8 +16,8 @@ import pytest
 
 import quacklake
 from quacklake.core.duckdb_versions import IS_2
-from quacklake.core.operations.arrow_dataset import TableDataset
 from quacklake.errors import InputError, QuacklakeError, UnsupportedFeatureError
+from quacklake.lake.arrow_dataset import TableDataset
 from tests.lake.predicates import VALUES, predicate, rows
 from tests.seeds import LONG, chance
 

@@ -19,8 +19,8 @@ import pytest
 import quacklake
 from quacklake.core.operations import excel_writer
 from quacklake.core.operations.excel_writer import write_workbook
-from quacklake.core.operations.input_files import open_files
 from quacklake.errors import LimitError, MissingExtraError
+from quacklake.inputs.files import open_files
 from tests.seeds import chance, some
 
 

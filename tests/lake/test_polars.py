@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import quacklake
-from quacklake.core.scan.polars_filters import to_sql
 from quacklake.errors import ClosedError, InputError
+from quacklake.lake.polars_filters import to_sql
 from tests.lake.predicates import NAN, VALUES, predicate, rows
 from tests.seeds import LONG, chance
 

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from quacklake.core.operations.input_files import open_files
 from quacklake.errors import AlreadyExistsError, InputError, SchemaMismatchError
+from quacklake.inputs.files import open_files
 from quacklake.pond import WD, ImportOptions
 from quacklake.pond.copying import copy_in, targets
 from quacklake.pond.inputs import parse_host

@@ -21,11 +21,10 @@ from quacklake.core.operations.change_feed import Bound, ChangeScan
 from quacklake.core.operations.context import boundary
 from quacklake.core.operations.evolution import ColumnType
 from quacklake.core.operations.expression import Expression
-from quacklake.core.operations.frames import Input, to_source
 from quacklake.core.operations.restoring import UndoReport
 from quacklake.core.operations.row_types import Row
+from quacklake.core.operations.sources import Input
 from quacklake.core.operations.statements import MergeBuilder, MergeResult
-from quacklake.core.operations.table_scan import TableScan
 from quacklake.core.operations.undoing import restore_table
 from quacklake.core.operations.versions import Version, choose_version
 from quacklake.core.operations.views import COMMENT, check_tags
@@ -33,6 +32,8 @@ from quacklake.core.scan import Filter, ScanPlan, as_filter
 from quacklake.core.scan.plan import SECRET
 from quacklake.core.transaction import Transaction
 from quacklake.errors import InputError, NotFoundError
+from quacklake.inputs.frames import to_source
+from quacklake.lake.table_scan import TableScan
 from quacklake.lake.view import Tagged
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     import pandas
     import polars
 
-    from quacklake.core.operations.arrow_dataset import TableDataset
+    from quacklake.lake.arrow_dataset import TableDataset
 
 T = TypeVar("T")
 

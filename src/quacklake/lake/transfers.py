@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from quacklake.core.progress import Progress
 
 if TYPE_CHECKING:
-    from quacklake.core.operations.input_csv import CsvOptions
+    from quacklake.inputs.csv_files import CsvOptions
 
 
 class ImportOptions(TypedDict, total=False):

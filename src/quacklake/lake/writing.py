@@ -16,11 +16,10 @@ from quacklake.core.format.snapshots import Operation
 from quacklake.core.operations import dml, evolution
 from quacklake.core.operations.column_types import to_schema
 from quacklake.core.operations.context import LakeContext
-from quacklake.core.operations.frames import Input, to_source
 from quacklake.core.operations.handles import Handle, HasHandle
 from quacklake.core.operations.reference import TableRef, name_parts, renamed
 from quacklake.core.operations.restoring import UndoReport
-from quacklake.core.operations.table_scan import TableScan
+from quacklake.core.operations.sources import Input
 from quacklake.core.operations.undoing import undrop
 from quacklake.core.operations.views import Parameters, check_macro, make_variant
 from quacklake.core.scan import Filter
@@ -29,7 +28,9 @@ from quacklake.core.sql.views import check_view
 from quacklake.core.storage import Store
 from quacklake.core.transaction import Transaction
 from quacklake.errors import InputError, NotFoundError
+from quacklake.inputs.frames import to_source
 from quacklake.lake.table import Table
+from quacklake.lake.table_scan import TableScan
 from quacklake.lake.view import View
 
 if TYPE_CHECKING:

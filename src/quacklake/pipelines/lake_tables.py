@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 from quacklake.connectors.options import ConnectorOptions
 from quacklake.connectors.table_source import ReadOptions, TableSource, Unit
 from quacklake.core.operations import dml
-from quacklake.core.operations.frames import to_source
 from quacklake.core.operations.keyed_changes import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, apply_changes, upsert
 from quacklake.core.transaction import Transaction
 from quacklake.errors import ConfigError, NotFoundError
+from quacklake.extend.inputs import to_source
 from quacklake.extend.names import TableRef
 from quacklake.lake import Lake
 

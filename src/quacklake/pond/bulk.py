@@ -15,11 +15,11 @@ from pathlib import Path
 import pyarrow as pa
 
 from quacklake import telemetry
-from quacklake.core.operations.input_files import InputFiles
 from quacklake.core.operations.staging import Staged, stage
 from quacklake.core.transaction import Transaction
 from quacklake.errors import CorruptFileError, InputError, QuacklakeError
 from quacklake.extend.duckdbs import arrow_reader, connect, first_row
+from quacklake.extend.inputs import InputFiles
 from quacklake.extend.names import TableRef, fold, literal, quote
 from quacklake.extend.schemas import TableSchema
 from quacklake.pond.fs import FS

@@ -12,10 +12,9 @@ import pyarrow as pa
 from quacklake import telemetry
 from quacklake.core.format.schema import from_arrow
 from quacklake.core.format.types import can_store
-from quacklake.core.operations.frames import Input, to_source
-from quacklake.core.operations.input_files import InputFiles
 from quacklake.errors import AlreadyExistsError, InputError, SchemaMismatchError
 from quacklake.extend import reporting
+from quacklake.extend.inputs import Input, InputFiles, to_source
 from quacklake.extend.names import fold, quote
 from quacklake.extend.schemas import Column, TableSchema
 from quacklake.pond import bulk

@@ -11,9 +11,9 @@ import pyarrow as pa
 from quacklake.core.format.texts import parse_column
 from quacklake.core.format.types import can_widen
 from quacklake.core.operations import dml, evolution
-from quacklake.core.operations.frames import Source
 from quacklake.core.transaction import Transaction
 from quacklake.errors import InputError, SchemaMismatchError
+from quacklake.extend.inputs import Source
 from quacklake.extend.names import TableRef, fold, quote
 from quacklake.extend.schemas import Column, TableSchema
 from quacklake.pond.fs import FS, NodePath

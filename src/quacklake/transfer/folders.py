@@ -10,9 +10,8 @@ import pyarrow as pa
 
 from quacklake import Lake, LakeTransaction
 from quacklake.core.format.schema import from_arrow
-from quacklake.core.operations.input_csv import CsvOptions
-from quacklake.core.operations.input_files import InputFiles, open_files
 from quacklake.errors import InputError
+from quacklake.extend.inputs import CsvOptions, InputFiles, open_files
 from quacklake.extend.names import DEFAULT_SCHEMA, TableRef
 from quacklake.extend.stores import open_store
 from quacklake.lake.transfers import LeftOut

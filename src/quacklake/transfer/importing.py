@@ -22,7 +22,6 @@ from quacklake.core.format.names import format_path
 from quacklake.core.format.objects import StreamMark, TableInfo
 from quacklake.core.operations.expression import Expression
 from quacklake.core.operations.handles import LakeHandle
-from quacklake.core.operations.input_csv import CsvOptions
 from quacklake.errors import (
     AlreadyExistsError,
     InputError,
@@ -32,6 +31,7 @@ from quacklake.errors import (
     StreamMismatchError,
 )
 from quacklake.extend import reporting
+from quacklake.extend.inputs import CsvOptions
 from quacklake.extend.names import DEFAULT_SCHEMA, TableRef, check_name, fold
 from quacklake.extend.reporting import Progress, silent
 from quacklake.lake.transfers import ImportReport, LeftOut, TransferredTable

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from quacklake import Lake
-from quacklake.core.operations.input_csv import CsvOptions
 from quacklake.errors import InputError, MissingExtraError
+from quacklake.extend.inputs import CsvOptions
 from quacklake.extend.names import TableRef
 from quacklake.transfer.tables import ImportSource
 

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from quacklake.core.operations.adopting import AdoptReport
-    from quacklake.core.operations.input_csv import CsvOptions
-    from quacklake.core.operations.input_files import InputFiles
+    from quacklake.extend.inputs import CsvOptions, InputFiles
     from quacklake.lake.lake import Lake, LakeTransaction
 
 
@@ -153,7 +152,7 @@ def add_files(
 
     A folder stands for all Parquet files in it, except those whose names begin with . or _.
     """
-    from quacklake.core.operations.input_files import open_files
+    from quacklake.extend.inputs import open_files
 
     hive = False if no_hive_partitioning else None
     with context.open(write=True, create=create) as lake:
@@ -176,7 +175,7 @@ def add_files(
 
 def csv_options(options: dict[str, Any]) -> tuple[CsvOptions, dict[str, Any]]:
     """Return the options of CSV files and workbooks, and the others."""
-    from quacklake.core.operations.input_csv import CsvOptions
+    from quacklake.extend.inputs import CsvOptions
 
     given = {"skip" if name == "skip_lines" else name: options[name] for name in CSV}
     given["delimiter"] = "\t" if given["delimiter"] == "\\t" else given["delimiter"]
@@ -217,7 +216,7 @@ def _print_added(
 @contextmanager
 def opened(names: Sequence[str], format: str | None = None, csv: CsvOptions | None = None) -> Iterator[InputFiles]:
     """Open the rows of files, or of standard input for ``-``."""
-    from quacklake.core.operations.input_files import open_files
+    from quacklake.extend.inputs import open_files
 
     if STANDARD_INPUT not in names:
         yield open_files(names, format, csv=csv)

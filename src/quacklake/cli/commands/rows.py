@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from quacklake.core.operations.change_feed import ChangeScan
-    from quacklake.core.operations.table_scan import Frame
+    from quacklake.core.operations.lazy_reads import Frame
 
 _SUFFIXES = {
     ".parquet": "parquet",

@@ -25,9 +25,9 @@ from quacklake.core.format.access import AUDIT_SCHEMA, AUDIT_TABLE
 from quacklake.core.format.schema import from_arrow
 from quacklake.core.operations import dml, evolution
 from quacklake.core.operations.context import LakeContext
-from quacklake.core.operations.frames import Source
 from quacklake.core.operations.handles import LakeHandle
 from quacklake.core.operations.reference import TableRef
+from quacklake.core.operations.sources import Source
 from quacklake.core.transaction import Transaction
 from quacklake.errors import QuacklakeError
 

@@ -17,9 +17,9 @@ from quacklake.core.format.objects import NAME_ROW_ID, NAME_SNAPSHOT_ID, TableIn
 from quacklake.core.format.schema import FIELD_ID, Column
 from quacklake.core.format.snapshots import Operation
 from quacklake.core.format.stats import ColumnStats, of_array
+from quacklake.core.format.stored_index import stored_index
 from quacklake.core.format.types import NESTED, SCALARS, duckdb_type
 from quacklake.core.operations.context import LakeContext
-from quacklake.core.operations.pandas_frames import stored_index
 from quacklake.core.storage import Footer, FooterColumn, Links, read_footers
 from quacklake.core.storage.parquet import Places, child_fields, leaf_places, placed_stats
 from quacklake.core.transaction import NewDataFile, Transaction

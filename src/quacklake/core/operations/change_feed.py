@@ -13,7 +13,7 @@ from quacklake.core.catalog import Reader, own_tables
 from quacklake.core.engines.duckdb import RunningScan
 from quacklake.core.format.snapshots import Snapshot, is_tag
 from quacklake.core.operations.context import boundary
-from quacklake.core.operations.table_scan import Frame
+from quacklake.core.operations.lazy_reads import Frame
 from quacklake.core.operations.times import instant
 from quacklake.core.scan.feed import FeedPlan, plan_feed
 from quacklake.errors import InputError, NotFoundError

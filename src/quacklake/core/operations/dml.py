@@ -24,9 +24,9 @@ from quacklake.core.format.stats import of_array
 from quacklake.core.operations import conform, evolution, row_changes
 from quacklake.core.operations.conform import RowWriter, insert_few
 from quacklake.core.operations.context import LakeContext
-from quacklake.core.operations.frames import Input, Source
 from quacklake.core.operations.row_changes import PLACES, Scope
 from quacklake.core.operations.signed_zeros import has_negative_zero, split_at_negative_zero
+from quacklake.core.operations.sources import Input, Source
 from quacklake.core.operations.statements import DUPLICATES_SHOWN, Clause, Merge, MergeResult, Update, duplicate_keys
 from quacklake.core.scan import Filter, ScanPlan, as_filter, to_predicate
 from quacklake.core.transaction import Transaction

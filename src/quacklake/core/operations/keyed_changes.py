@@ -13,7 +13,7 @@ from quacklake.core.format.names import quote
 from quacklake.core.format.objects import TableInfo
 from quacklake.core.operations import dml, evolution
 from quacklake.core.operations.context import LakeContext
-from quacklake.core.operations.frames import to_source
+from quacklake.core.operations.sources import Source
 from quacklake.core.transaction import Transaction
 from quacklake.errors import ConstraintError, InputError, SchemaMismatchError
 
@@ -48,7 +48,8 @@ def apply_changes(
     put = pc.is_in(last.column(CHANGE_TYPE), value_set=pa.array(PUT))
     last_rows = last.drop_columns([name for name in FEED_NAMES if name in last.column_names])
     deleted = dml.delete_keys(context, tx, table, last_rows.filter(pc.invert(put)), on)
-    dml.merge(context, tx, table, to_source(last_rows.filter(put)), on)
+    put_rows = last_rows.filter(put)
+    dml.merge(context, tx, table, Source(put_rows.schema, put_rows), on)
     return deleted
 
 
@@ -68,7 +69,7 @@ def upsert(
         whole = " OR ".join(f"{quote(name)} IS NULL" for name in on)  # a key with NULL equals no other
         table = _evolved(context, tx, table, rows) if evolve else table
         rows = _last_rows(context, table, rows, on, f"{quote(order_by)} DESC NULLS LAST", f" OR {whole}")
-    dml.merge(context, tx, table, to_source(rows), on, evolve=evolve)
+    dml.merge(context, tx, table, Source(rows.schema, rows), on, evolve=evolve)
 
 
 def check_names(given: Sequence[str], needed: Sequence[str]) -> None:

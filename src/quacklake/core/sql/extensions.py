@@ -1,8 +1,9 @@
-"""Statements about pipelines and materialized views, which packages above this one run (``lazy.provided``)."""
+"""The parts of SQL that packages above this one have: pipelines, materialized views and Python frames."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from quacklake.core.lazy import provided
@@ -73,6 +74,16 @@ def source_rows(session: Session, name: str) -> Any:
     if not any(each.name.lower() == name.lower() for each in known):
         return None
     return provided("source_rows")(session, name)
+
+
+def read_rows(value: Any) -> Any:
+    """Return rows that can be read repeatedly under a name. Raises ``SchemaMismatchError`` for a value without rows."""
+    return provided("read_rows")(value)
+
+
+def find_frame(frame: FrameType | None, name: str) -> Any:
+    """Return the rows of the caller's variable with this name, local before global, or None."""
+    return provided("find_frame")(frame, name)
 
 
 def is_of_access(cursor: Cursor) -> bool:

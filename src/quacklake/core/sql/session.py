@@ -168,10 +168,10 @@ class Session:
         Statements of all connections to the same lakes can use the name. Raises ``AlreadyExistsError`` when a table has
         it.
         """
-        from quacklake.core.operations.frames import registrable
-
         check_name(name, "table")
-        found = registrable(rows)
+        from quacklake.core.sql import extensions
+
+        found = extensions.read_rows(rows)
         try:
             for place in self.names.places([name]):
                 if self.view(place.attached).get_table(place.schema, place.name) is not None:
@@ -470,9 +470,7 @@ class Session:
         if found is None and len(names) == 1:
             found = self.attachments.frames.get(fold(names[0]))
             if found is None and self._frame is not None and first_row(self.connection, _KNOWN, [names[0]]) is None:
-                from quacklake.core.operations.frames import find_frame
-
-                found = find_frame(self._frame, names[0])
+                found = extensions.find_frame(self._frame, names[0])
             if found is None and not self.guard.safe:
                 found = extensions.source_rows(self, names[0])
         return found

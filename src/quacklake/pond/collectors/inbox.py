@@ -9,8 +9,8 @@ from typing import Any
 
 from quacklake.config.mappings import Options
 from quacklake.connectors.options import resolved
-from quacklake.core.operations.input_csv import CsvOptions
 from quacklake.errors import ConfigError
+from quacklake.extend.inputs import CsvOptions
 from quacklake.pond.collectors.base import Item, Report, Run, Runnable, commit
 from quacklake.pond.collectors.files import Repeated, find_files, hash_of
 from quacklake.pond.factories.registry import register

@@ -21,12 +21,12 @@ from quacklake.core.format.snapshots import Operation
 from quacklake.core.operations import dml
 from quacklake.core.operations.change_feed import Bound
 from quacklake.core.operations.conform import match_given
-from quacklake.core.operations.frames import to_source
 from quacklake.core.operations.handles import LakeHandle
 from quacklake.core.operations.options import StreamPositions
 from quacklake.core.operations.reference import TableRef
 from quacklake.core.transaction import Transaction
 from quacklake.errors import CommitUnknown, InputError, SchemaMismatchError, StreamBatchDoneError
+from quacklake.inputs.frames import to_source
 from quacklake.spark.changes.partition_overwrite import DYNAMIC, MODES, overwrite_partitions
 from quacklake.spark.runtime.local import inner_types
 from quacklake.spark.streams.checkpoint import SparkCheckpoint, read_from_spark

@@ -19,8 +19,8 @@ from quacklake.core.format.objects import TableInfo
 from quacklake.core.format.snapshots import Operation
 from quacklake.core.operations import conform, dml, row_changes
 from quacklake.core.operations.expression import Expression
-from quacklake.core.operations.frames import Source
 from quacklake.core.operations.row_changes import BoundQuery, Scope
+from quacklake.core.operations.sources import Source
 from quacklake.core.operations.statements import Delete, Update, Value
 from quacklake.core.sql import tree
 from quacklake.core.sql.attached import Attached, Target, missing

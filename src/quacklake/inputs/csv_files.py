@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from quacklake.core.operations.input_text import OpenText, check_encoding, unify_line_ends
 from quacklake.errors import InputError
+from quacklake.inputs.texts import OpenText, check_encoding, unify_line_ends
 
 _DELIMITERS = (",", "\t", ";", "|")
 _SAMPLE_BYTES = 1 << 18
@@ -40,6 +40,9 @@ class CsvOptions:
     ``fill_short_rows`` gives the fields that a row lacks at its end the value NULL. ``decimal`` and ``thousands`` are
     the characters in numbers, ``date_format`` and ``timestamp_format`` are written as in ``%d.%m.%Y %H:%M``, and
     ``nulls`` are texts that mean NULL.
+
+    >>> CsvOptions(delimiter=";", decimal=",", nulls=["-"]).delimiter
+    ';'
     """
 
     delimiter: str | None = None

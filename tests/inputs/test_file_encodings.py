@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import quacklake
-from quacklake.core.operations.input_csv import CsvOptions
-from quacklake.core.operations.input_files import open_files
 from quacklake.errors import InputError
+from quacklake.inputs.csv_files import CsvOptions
+from quacklake.inputs.files import open_files
 
 TEXT = "id;name\n1;Jörg – 5 €\n2;Åse\n"
 ROWS = [{"id": 1, "name": "Jörg – 5 €"}, {"id": 2, "name": "Åse"}]
@@ -50,7 +50,7 @@ def test_the_columns_of_folders_are_kept(lake: quacklake.Lake) -> None:
 
 
 def test_text_of_many_blocks_is_rewritten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quacklake.core.operations.input_text._BLOCK", 7)
+    monkeypatch.setattr("quacklake.inputs.texts._BLOCK", 7)
     Path("a.csv").write_bytes(TEXT.encode("utf-16"))
     assert open_files("a.csv").read().read_all().to_pylist() == ROWS
 
@@ -145,7 +145,7 @@ def test_lines_that_are_skipped_may_have_quotes(title: str) -> None:
 @pytest.mark.parametrize("escape", ['"', "\\"])
 def test_line_ends_in_quotes_stay(block: int, escape: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A quote within a text does not begin a quotation."""
-    monkeypatch.setattr("quacklake.core.operations.input_text._BLOCK", block)
+    monkeypatch.setattr("quacklake.inputs.texts._BLOCK", block)
     values = ["a\r\nb", "c\nd", 'e"\r\n"f', "", "\r", 'g"', "ä;h"]
     text = "id;a;b\r\n" + "".join(
         f'{n};"{value.replace(chr(34), escape + chr(34))}";2" x{end}'

@@ -21,7 +21,7 @@ from quacklake.errors import InputError, PredicateError, UnsupportedFeatureError
 if TYPE_CHECKING:
     import duckdb
 
-    from quacklake.core.operations.table_scan import TableScan
+    from quacklake.lake.table_scan import TableScan
 
 
 class TableDataset(ds.Dataset):  # type: ignore[misc]

@@ -15,8 +15,6 @@ from typing import Any
 from quacklake.config import resolve
 from quacklake.core.engines.duckdb.exact_reading import WHOLE, ZONED, day, whole
 from quacklake.core.format.names import literal, quote
-from quacklake.core.operations.excel_reader import SheetFacts, SheetRequest
-from quacklake.core.operations.input_csv import CsvOptions
 from quacklake.errors import (
     InputError,
     InternalError,
@@ -25,9 +23,11 @@ from quacklake.errors import (
     QuacklakeError,
     StatementTimeoutError,
 )
+from quacklake.inputs.csv_files import CsvOptions
+from quacklake.inputs.excel_reader import SheetFacts, SheetRequest
 
 _PACKAGE = Path(__file__).parents[3]
-_PROGRAM = ["-m", "quacklake.core.operations.excel_reader"]
+_PROGRAM = ["-m", "quacklake.inputs.excel_reader"]
 _PRECISION = "1e-14"
 _SHOWN = 100
 _SHOWN_BYTES = 4000

@@ -10,13 +10,13 @@ import pyarrow as pa
 from quacklake.core.format.intervals import INTERVAL, holds_intervals
 from quacklake.core.format.schema import TableSchema
 from quacklake.core.operations.rows import for_polars, need
-from quacklake.core.scan.polars_filters import to_sql
 from quacklake.errors import InputError, UnsupportedFeatureError
+from quacklake.lake.polars_filters import to_sql
 
 if TYPE_CHECKING:
     import polars
 
-    from quacklake.core.operations.table_scan import TableScan
+    from quacklake.lake.table_scan import TableScan
 
 
 Part = Callable[[Sequence[str], Callable[[TableSchema], str | None], int | None], "TableScan"]

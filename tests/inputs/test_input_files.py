@@ -20,8 +20,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import quacklake
-from quacklake.core.operations.input_files import open_files
 from quacklake.errors import InputError, SchemaMismatchError
+from quacklake.inputs.files import open_files
 
 ROWS = [{"id": 1, "code": "007"}, {"id": 2, "code": "010"}]
 CSV = "id,code\n1,007\n2,010\n"

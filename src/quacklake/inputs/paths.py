@@ -51,7 +51,11 @@ class FoundFiles:
 
 
 def is_path(value: object) -> TypeGuard[PathLike]:
-    """Return whether a value names a file: text or a ``pathlib`` object."""
+    """Return whether a value names a file: text or a ``pathlib`` object.
+
+    >>> is_path("a.csv"), is_path([{"id": 7}])
+    (True, False)
+    """
     return isinstance(value, str | os.PathLike)
 
 

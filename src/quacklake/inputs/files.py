@@ -25,9 +25,10 @@ from quacklake.core.engines.duckdb.connections import connect_store, file_name
 from quacklake.core.engines.duckdb.exact_reading import WHOLE, lossless, wider
 from quacklake.core.format.names import fold, quote, sql_value
 from quacklake.core.format.schema import TableSchema
-from quacklake.core.operations import pandas_frames
-from quacklake.core.operations.excel_reader import SheetFacts
-from quacklake.core.operations.input_csv import (
+from quacklake.core.format.stored_index import METADATA, StoredRange, index_columns, index_metadata, stored_range
+from quacklake.core.storage import Store
+from quacklake.errors import InputError
+from quacklake.inputs.csv_files import (
     CsvOptions,
     Dialect,
     check_filled,
@@ -39,13 +40,12 @@ from quacklake.core.operations.input_csv import (
     line_of,
     rewrite,
 )
-from quacklake.core.operations.input_excel import check_installed, convert, exact_cell
-from quacklake.core.operations.input_paths import FoundFiles, PathLike, find
-from quacklake.core.operations.input_text import encoding_of, suggest, transcode, undecodable
-from quacklake.core.operations.input_values import exact_text, hint_of, missing_values
-from quacklake.core.operations.pandas_frames import StoredRange
-from quacklake.core.storage import Store
-from quacklake.errors import InputError
+from quacklake.inputs.exact_values import exact_text, hint_of, missing_values
+from quacklake.inputs.excel_files import check_installed, convert, exact_cell
+from quacklake.inputs.excel_reader import SheetFacts
+from quacklake.inputs.pandas_frames import select_columns
+from quacklake.inputs.paths import FoundFiles, PathLike, find
+from quacklake.inputs.texts import encoding_of, suggest, transcode, undecodable
 
 _BATCH_ROWS = 65_536
 _SNIFFED_ROWS = 20_480
@@ -66,7 +66,14 @@ def open_files(
     store: Store | None = None,
     csv: CsvOptions | None = None,
 ) -> InputFiles:
-    """Return the rows of files, folders and patterns; see ``InputFiles``. Raises ``InputError`` when there are none."""
+    """Return the rows of files, folders and patterns; see ``InputFiles``. Raises ``InputError`` when there are none.
+
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     size = pathlib.Path(folder, "a.csv").write_text("id,name\\n7,seven\\n")
+    ...     open_files(f"{folder}/*.csv").read().read_all().to_pylist()
+    [{'id': 7, 'name': 'seven'}]
+    """
     return InputFiles(find(paths, format, store), store, csv or CsvOptions())
 
 
@@ -75,6 +82,12 @@ class InputFiles:
     """Rows of files of one format. Columns are matched by name, and a column that a file lacks is NULL there.
 
     Folders such as ``year=2024`` below the given path add a column ``year``. Each line of text is a row or an error.
+
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     size = pathlib.Path(folder, "a.csv").write_text("id,name\\n7,seven\\n")
+    ...     open_files(folder).found.format
+    'csv'
     """
 
     found: FoundFiles
@@ -133,7 +146,7 @@ class InputFiles:
     ) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
         try:
             schema, batches = self._arrow() if self.found.format == "arrow" else self._duckdb(wanted, index and counted)
-            selected = pandas_frames.select_columns(schema, index=index)
+            selected = select_columns(schema, index=index)
             return (schema, batches) if selected is None else (selected.schema, selected.batches(batches))
         except _FAILURES as error:
             raise self._unreadable(error) from error
@@ -308,9 +321,9 @@ class InputFiles:
             return pa.ipc.open_file(file) if begin == _ARROW_FILE else pa.ipc.open_stream(file)
 
         schemas = [opened(path).schema for path in self._with_bytes]
-        index = dict.fromkeys(name for each in schemas for name in pandas_frames.index_columns(each.metadata))
+        index = dict.fromkeys(name for each in schemas for name in index_columns(each.metadata))
         schema = pa.unify_schemas([each.remove_metadata() for each in schemas], promote_options="default")
-        schema = schema.with_metadata(pandas_frames.index_metadata(index)) if index else schema
+        schema = schema.with_metadata(index_metadata(index)) if index else schema
         return schema, (_filled(batch, schema) for path in self._with_bytes for batch in _batches(opened(path)))
 
     def _duckdb(self, wanted: TableSchema | None, counted: bool) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
@@ -327,12 +340,12 @@ class InputFiles:
             replaced = ", ".join(f"{value} AS {quote(name)}" for name, (_, value) in exact.items())
             sql = f"SELECT * REPLACE ({replaced}) FROM ({sql})"
         described = _pandas_metadata(connection, values[0]) if self.found.format == "parquet" else []
-        ranges = {pandas_frames.stored_range(each) for each in described} if counted else set()
+        ranges = {stored_range(each) for each in described} if counted else set()
         if ranges - {None}:
             sql, values = self._with_range(ranges, types)
         reader = arrow_reader(connection, sql, values, batch_rows=_BATCH_ROWS)
-        columns = dict.fromkeys(name for each in described for name in pandas_frames.index_columns(each))
-        schema = reader.schema.with_metadata(pandas_frames.index_metadata(columns)) if columns else reader.schema
+        columns = dict.fromkeys(name for each in described for name in index_columns(each))
+        schema = reader.schema.with_metadata(index_metadata(columns)) if columns else reader.schema
         return schema, _closing(connection, reader)
 
     def _with_range(self, ranges: set[StoredRange | None], types: dict[str, str]) -> tuple[str, list[Any]]:
@@ -669,7 +682,7 @@ def _numbers(
 def _pandas_metadata(connection: duckdb.DuckDBPyConnection, paths: list[str]) -> list[dict[bytes, bytes]]:
     """Return what pandas says in each Parquet file about the frame that it wrote."""
     connection.execute("SET parquet_metadata_cache = true")  # the rows are read next, and their footers not again
-    key = pandas_frames.METADATA
+    key = METADATA
     query = "SELECT value FROM parquet_kv_metadata(?) WHERE decode(key) = ?"
     return [{key: value} for (value,) in connection.execute(query, [paths, key.decode()]).fetchall()]
 

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 import quacklake
-from quacklake.core.operations.input_csv import CsvOptions
-from quacklake.core.operations.input_files import open_files
-from quacklake.core.operations.input_values import option_for
 from quacklake.errors import InputError
+from quacklake.inputs.csv_files import CsvOptions
+from quacklake.inputs.exact_values import option_for
+from quacklake.inputs.files import open_files
 
 pytestmark = pytest.mark.usefixtures("folder")
 

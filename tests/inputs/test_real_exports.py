@@ -20,9 +20,9 @@ import pytest
 
 import quacklake
 from quacklake.core.format.schema import TableSchema, from_arrow
-from quacklake.core.operations.input_csv import CsvOptions
-from quacklake.core.operations.input_files import open_files
 from quacklake.errors import InputError
+from quacklake.inputs.csv_files import CsvOptions
+from quacklake.inputs.files import open_files
 from tests.seeds import chance, some
 
 NAMES = ("id", "Größe", "Tag", "Zeit", "Notiz")

@@ -21,10 +21,10 @@ import pytest
 import xlsxwriter
 
 import quacklake
-from quacklake.core.operations import input_excel
-from quacklake.core.operations.input_csv import CsvOptions
-from quacklake.core.operations.input_files import open_files
 from quacklake.errors import InputError, LimitError, MissingExtraError, SchemaMismatchError, StatementTimeoutError
+from quacklake.inputs import excel_files
+from quacklake.inputs.csv_files import CsvOptions
+from quacklake.inputs.files import open_files
 from tests.seeds import chance, some
 
 Cell = Any
@@ -535,7 +535,7 @@ def test_a_cell_far_away_ends_no_process_but_is_an_error() -> None:
 def test_a_workbook_that_takes_too_long_is_an_error_and_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     workbook("slow.xlsx", ["a"], [1])
     monkeypatch.setenv("QUACKLAKE_EXCEL_SECONDS", "1")
-    monkeypatch.setattr(input_excel, "_PROGRAM", ["-c", "import time; time.sleep(600)"])
+    monkeypatch.setattr(excel_files, "_PROGRAM", ["-c", "import time; time.sleep(600)"])
     started: list[subprocess.Popen[str]] = []
     popen = subprocess.Popen
     monkeypatch.setattr(subprocess, "Popen", lambda *args, **more: started.append(popen(*args, **more)) or started[-1])
@@ -567,7 +567,7 @@ def test_a_file_that_is_too_large_unpacked_is_not_opened(monkeypatch: pytest.Mon
 
 
 def test_a_protected_file_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    from quacklake.core.operations import excel_reader
+    from quacklake.inputs import excel_reader
 
     class Protected:
         @staticmethod
@@ -585,7 +585,7 @@ def test_a_protected_file_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPat
 
 def test_without_the_extra_an_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     workbook("a.xlsx", ("a",), (1,))
-    monkeypatch.setattr(input_excel.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(excel_files.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match="python-calamine") as caught:
         read("a.xlsx")
     assert caught.value.hint == "pip install 'quacklake[excel]'"
@@ -700,6 +700,6 @@ def test_random_sheets_are_read_as_they_were_written(seed: int) -> None:
 
 
 def test_reading_runs_in_a_process_that_imports_little() -> None:
-    program = "import sys, quacklake.core.operations.excel_reader; print(sorted({'duckdb', 'sqlalchemy', 'python_calamine'} & set(sys.modules)))"
+    program = "import sys, quacklake.inputs.excel_reader; print(sorted({'duckdb', 'sqlalchemy', 'python_calamine'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

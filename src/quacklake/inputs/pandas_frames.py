@@ -6,20 +6,16 @@ A level of an index that has a name is a column of that name. One without a name
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from quacklake.core.format.names import fold
+from quacklake.core.format.stored_index import index_columns, index_metadata, index_name, stored_index
 from quacklake.errors import InvalidNameError, SchemaMismatchError
 
-METADATA = b"pandas"
-"""The key of the metadata in which pandas describes its frame, in Parquet files too."""
-_UNNAMED = re.compile(r"__index_level_(\d+)__")
 _FAILURES = (ValueError, TypeError, OverflowError, NotImplementedError)
 """The errors of Arrow about values that it does not take; ``ArrowInvalid`` and its kin are among them."""
 _SHOWN = 200
@@ -83,83 +79,12 @@ def select_columns(schema: pa.Schema, *, index: bool) -> Selected | None:
     return Selected(places, chosen.with_metadata(index_metadata(name for name in levels if name is not None)))
 
 
-def stored_index(schema: pa.Schema, *, index: bool) -> Mapping[str, str | None]:
-    """Return the columns in which pandas stored an index, each with its name in a table; None leaves it out.
-
-    Columns that have that name already are not among them.
-
-    >>> metadata = {METADATA: b'{"index_columns": ["__index_level_0__"]}'}
-    >>> stored_index(pa.schema([("v", pa.int8()), ("__index_level_0__", pa.string())], metadata), index=True)
-    {'__index_level_0__': 'index'}
-    >>> stored_index(pa.schema([("v", pa.int8()), ("__index_level_0__", pa.int64())], metadata), index=True)
-    {'__index_level_0__': None}
-    """
-    stored = [name for name in index_columns(schema.metadata) if name in schema.names]
-    if not index:
-        return dict.fromkeys(stored)
-    unnamed = {name: int(found[1]) for name in stored if (found := _UNNAMED.fullmatch(name)) is not None}
-    if len(stored) > 1:
-        return {name: f"level_{place}" for name, place in unnamed.items()}
-    taken = {fold(name) for name in schema.names}
-    return {name: None if pa.types.is_integer(schema.field(name).type) else _free(taken) for name in unnamed}
-
-
-def index_columns(metadata: Mapping[bytes, bytes] | None) -> list[str]:
-    """Return the columns in which pandas stored an index, according to the metadata of a schema or a file."""
-    return [name for name in _read_index_columns(metadata) if isinstance(name, str)]
-
-
-@dataclass(frozen=True, slots=True)
-class StoredRange:
-    """An index of evenly spaced numbers, which pandas stores as its bounds alone."""
-
-    name: str
-    start: int
-    stop: int
-    step: int
-
-    def column(self, rows: int) -> pa.Array | None:
-        """Return the numbers of so many rows; None if the index had others, because rows were taken or left out."""
-        numbers = range(self.start, self.stop, self.step)
-        try:
-            return pa.array(numbers, pa.int64()) if len(numbers) == rows else None
-        except OverflowError:
-            return None
-
-
-def stored_range(metadata: Mapping[bytes, bytes] | None) -> StoredRange | None:
-    """Return the index with a name that metadata has only the bounds of."""
-    match _read_index_columns(metadata):
-        case [{"kind": "range", "name": str(name), "start": int(start), "stop": int(stop), "step": int(step)}] if step:
-            return StoredRange(name, start, stop, step) if name else None
-    return None
-
-
-def _read_index_columns(metadata: Mapping[bytes, bytes] | None) -> list[Any]:
-    if metadata is None or METADATA not in metadata:
-        return []
-    try:
-        found = json.loads(metadata[METADATA])["index_columns"]
-    except (ValueError, LookupError, TypeError, RecursionError):
-        return []  # of another program
-    return found if isinstance(found, list) else []
-
-
-def index_metadata(columns: Iterable[str]) -> dict[bytes, bytes]:
-    """Return the metadata of a schema that says in which columns pandas stored an index."""
-    return {METADATA: json.dumps({"index_columns": list(columns)}).encode()}
-
-
-def _free(taken: Iterable[str]) -> str:
-    return "level_0" if "index" in taken else "index"
-
-
 def _index_names(index: Any, columns: Sequence[str]) -> tuple[str, ...]:
     """Return the names of the levels of an index as columns; none where it only labels the rows."""
     unnamed = [_is_missing(name) or (isinstance(name, str) and not name) for name in index.names]
     if unnamed == [True]:
         # an object index without rows is what pandas 2 gives an empty frame
-        return () if index.inferred_type in ("integer", "empty") else (_free(map(fold, columns)),)
+        return () if index.inferred_type in ("integer", "empty") else (index_name(map(fold, columns)),)
     return tuple(f"level_{place}" if unnamed[place] else column_name(name) for place, name in enumerate(index.names))
 
 

@@ -7,7 +7,7 @@ import shlex
 
 from quacklake.core.engines.duckdb.exact_reading import LOCAL, WHOLE, ZONED, day, whole
 from quacklake.core.format.names import literal, quote
-from quacklake.core.operations.input_csv import CsvOptions
+from quacklake.inputs.csv_files import CsvOptions
 
 _NUMBERS = ("DECIMAL", "DOUBLE", "FLOAT", "HUGEINT", "UHUGEINT")
 _REFUSED = re.compile(r"Could not convert string \"(?P<value>.*)\" to '[A-Z]+|takes .*, and has (?P<other>.*)")

@@ -1,0 +1,1 @@
+"""Rows of people as Arrow: frames, dataclasses, dictionaries, and files of any format."""
