@@ -20,10 +20,8 @@ from quacklake.core.lazy import lazily, provide
 from quacklake.errors import QuacklakeError
 
 if TYPE_CHECKING:
-    from quacklake.core.operations.adopting import AdoptReport
     from quacklake.core.operations.change_feed import ChangeScan
     from quacklake.core.operations.expression import Expression
-    from quacklake.core.operations.restoring import RestoredTable, UndoReport
     from quacklake.core.operations.row_types import RowType
     from quacklake.core.operations.statements import MergeResult
     from quacklake.core.sql.result import Result
@@ -33,8 +31,10 @@ if TYPE_CHECKING:
     from quacklake.core.tenancy.tenants import Tenant, TenantStats
     from quacklake.inputs.csv_files import CsvOptions
     from quacklake.inputs.files import open_files
+    from quacklake.lake.adopting import AdoptReport
     from quacklake.lake.connect import backups, connect, prune_backups, restore_backup
     from quacklake.lake.lake import Lake, LakeAt, LakeTransaction
+    from quacklake.lake.restoring import RestoredTable, UndoReport
     from quacklake.lake.table import Table
     from quacklake.lake.table_scan import TableScan
     from quacklake.lake.tenants import Tenants, tenants
@@ -101,7 +101,7 @@ if not TYPE_CHECKING:
         {
             "quacklake.lake.connect": "backups connect prune_backups restore_backup",
             "quacklake.lake.table_scan": "TableScan",
-            "quacklake.core.operations.adopting": "AdoptReport",
+            "quacklake.lake.adopting": "AdoptReport",
             "quacklake.core.operations.expression": "Expression",
             "quacklake.core.operations.change_feed": "ChangeScan",
             "quacklake.inputs.csv_files": "CsvOptions",
@@ -115,7 +115,7 @@ if not TYPE_CHECKING:
             "quacklake.core.tenancy.tenants": "Tenant TenantStats",
             "quacklake.lake.view": "View",
             "quacklake.notebook": "load_ipython_extension",
-            "quacklake.core.operations.restoring": "RestoredTable UndoReport",
+            "quacklake.lake.restoring": "RestoredTable UndoReport",
             "quacklake.core.operations.row_types": "RowType",
             "quacklake.core.sql.sessions": "session",
             "quacklake.core.sql.safety": "Safety",

@@ -56,8 +56,8 @@ _REPORTS = (
     ("quacklake.lake.transfers", "ExportReport"),
     ("quacklake.lake.transfers", "ImportReport"),
     ("quacklake.pipelines.reports", "RunReport"),
-    ("quacklake.core.operations.restoring", "UndoReport"),
-    ("quacklake.core.operations.adopting", "AdoptReport"),
+    ("quacklake.lake.restoring", "UndoReport"),
+    ("quacklake.lake.adopting", "AdoptReport"),
     ("quacklake.core.operations.statements", "MergeResult"),
     ("quacklake.core.materialized.definition", "RefreshReport"),
 )

@@ -17,8 +17,8 @@ import pytest
 import quacklake
 from quacklake.connectors import registry
 from quacklake.connectors.adoption import ForeignTable
-from quacklake.core.operations.adopting import ForeignField, ForeignFile
 from quacklake.errors import QuacklakeError
+from quacklake.lake.adopting import ForeignField, ForeignFile
 from tests import seeds
 from tests.connectors.adoption import HandMade, field
 

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 
 import quacklake
-from quacklake.core.operations.restoring import RestoredTable
 from quacklake.errors import (
     AlreadyExistsError,
     InputError,
@@ -20,6 +19,7 @@ from quacklake.errors import (
     ReadOnlyError,
     SnapshotExpiredError,
 )
+from quacklake.lake.restoring import RestoredTable
 from tests.layout import folder
 
 Connect = Callable[..., quacklake.Lake]

@@ -17,8 +17,8 @@ from quacklake.core.catalog.registry import Registry
 from quacklake.core.maintenance.policy import Policy
 from quacklake.core.maintenance.scheduler import LeasedWork, hold
 from quacklake.core.operations.handles import LakeHandle
-from quacklake.core.tenancy.maintenance import CatalogNeed, RoundLimits, RoundReport, Thresholds, needs, wants
 from quacklake.errors import ConfigError, InputError, LeaseHeldError
+from quacklake.lake.tenant_maintenance import CatalogNeed, RoundLimits, RoundReport, Thresholds, needs, wants
 from quacklake.lake.tenants import Tenants
 
 MANY = {"a": list(range(50))}

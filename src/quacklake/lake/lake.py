@@ -19,13 +19,13 @@ from quacklake.core.lazy import provided
 from quacklake.core.operations.context import boundary
 from quacklake.core.operations.handles import LakeHandle, SnapshotHandle, TransactionHandle
 from quacklake.core.operations.options import LakeHistory, LakeOptions, StreamPositions, lake_history
-from quacklake.core.operations.restoring import UndoReport
 from quacklake.core.operations.times import Age
-from quacklake.core.operations.undoing import roll_back_lake
 from quacklake.core.operations.versions import Version, choose_version
 from quacklake.core.progress import Progress, silent
 from quacklake.errors import InputError
+from quacklake.lake.restoring import UndoReport
 from quacklake.lake.transfers import ExportOptions, ExportReport, ImportOptions, ImportReport
+from quacklake.lake.undoing import roll_back_lake
 from quacklake.lake.writing import LakeReader, LakeWriter
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from quacklake.core.maintenance.verify import VerifyReport
     from quacklake.core.materialized.definition import RefreshReport
     from quacklake.core.materialized.views import MaterializedViews
-    from quacklake.core.operations.adopting import AdoptReport
     from quacklake.core.transaction import Transaction
+    from quacklake.lake.adopting import AdoptReport
     from quacklake.lake.table import Table
 
 _SHOWN_TABLES = 30
@@ -91,8 +91,7 @@ class Lake(LakeWriter):
         Everything else does not exist, or raises ``NotPermittedError``. What holds is read for each statement. An
         administrator gets this lake itself. Raises ``NotFoundError`` for an unknown user.
         """
-        from quacklake.core.access import PrincipalHandle
-        from quacklake.lake.principal import PrincipalLake
+        from quacklake.lake.principal import PrincipalHandle, PrincipalLake
 
         if self.access.rules(name).is_admin:
             return self

@@ -16,16 +16,13 @@ from quacklake.core.format.objects import TableInfo
 from quacklake.core.maintenance.table_maintenance import TableMaintenance
 from quacklake.core.operations import dml, evolution
 from quacklake.core.operations.add_files import AddOptions, add_files, to_patterns
-from quacklake.core.operations.adopting import ADOPTED
 from quacklake.core.operations.change_feed import Bound, ChangeScan
 from quacklake.core.operations.context import boundary
 from quacklake.core.operations.evolution import ColumnType
 from quacklake.core.operations.expression import Expression
-from quacklake.core.operations.restoring import UndoReport
 from quacklake.core.operations.row_types import Row
 from quacklake.core.operations.sources import Input
 from quacklake.core.operations.statements import MergeBuilder, MergeResult
-from quacklake.core.operations.undoing import restore_table
 from quacklake.core.operations.versions import Version, choose_version
 from quacklake.core.operations.views import COMMENT, check_tags
 from quacklake.core.scan import Filter, ScanPlan, as_filter
@@ -33,7 +30,10 @@ from quacklake.core.scan.plan import SECRET
 from quacklake.core.transaction import Transaction
 from quacklake.errors import InputError, NotFoundError
 from quacklake.inputs.frames import to_source
+from quacklake.lake.adopting import ADOPTED
+from quacklake.lake.restoring import UndoReport
 from quacklake.lake.table_scan import TableScan
+from quacklake.lake.undoing import restore_table
 from quacklake.lake.view import Tagged
 
 if TYPE_CHECKING:

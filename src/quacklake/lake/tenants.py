@@ -10,10 +10,10 @@ from quacklake.core.maintenance.policy import Policy
 from quacklake.core.operations.context import boundary
 from quacklake.core.operations.handles import LakeHandle
 from quacklake.core.progress import Progress, silent
-from quacklake.core.tenancy.maintenance import RoundLimits, RoundReport, TenantMaintainer
 from quacklake.core.tenancy.tenants import TenantCatalogs, open_tenants
 from quacklake.errors import InputError
 from quacklake.lake.lake import Lake
+from quacklake.lake.tenant_maintenance import RoundLimits, RoundReport, TenantMaintainer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, overload
 
 from quacklake.core.engines.duckdb.connections import connect_store
-from quacklake.core.engines.duckdb.registered import register_views
 from quacklake.core.format.evolution import PRIMARY_KEY, key_tag, with_required
 from quacklake.core.format.names import check_name, full_name, quote
 from quacklake.core.format.objects import MacroInfo, TableInfo, ViewInfo
@@ -18,9 +17,7 @@ from quacklake.core.operations.column_types import to_schema
 from quacklake.core.operations.context import LakeContext
 from quacklake.core.operations.handles import Handle, HasHandle
 from quacklake.core.operations.reference import TableRef, name_parts, renamed
-from quacklake.core.operations.restoring import UndoReport
 from quacklake.core.operations.sources import Input
-from quacklake.core.operations.undoing import undrop
 from quacklake.core.operations.views import Parameters, check_macro, make_variant
 from quacklake.core.scan import Filter
 from quacklake.core.sql.sessions import LakeSessions
@@ -29,8 +26,11 @@ from quacklake.core.storage import Store
 from quacklake.core.transaction import Transaction
 from quacklake.errors import InputError, NotFoundError
 from quacklake.inputs.frames import to_source
+from quacklake.lake.registered_views import register_views
+from quacklake.lake.restoring import UndoReport
 from quacklake.lake.table import Table
 from quacklake.lake.table_scan import TableScan
+from quacklake.lake.undoing import undrop
 from quacklake.lake.view import View
 
 if TYPE_CHECKING:

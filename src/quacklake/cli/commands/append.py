@@ -20,8 +20,8 @@ from quacklake.errors import InputError, NotFoundError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from quacklake.core.operations.adopting import AdoptReport
     from quacklake.extend.inputs import CsvOptions, InputFiles
+    from quacklake.lake.adopting import AdoptReport
     from quacklake.lake.lake import Lake, LakeTransaction
 
 

@@ -11,11 +11,11 @@ from importlib import import_module
 from typing import Any
 
 from quacklake.connectors.registry import connector
-from quacklake.core.operations.adopting import AdoptReport, ForeignTable
-from quacklake.core.operations.adopting import adopt as adopt_table
 from quacklake.core.operations.context import LakeContext
 from quacklake.core.operations.handles import LakeHandle
 from quacklake.errors import InputError, MissingExtraError
+from quacklake.lake.adopting import AdoptReport, ForeignTable
+from quacklake.lake.adopting import adopt as adopt_table
 
 _READERS = {"delta": "delta", "delta-lake": "delta", "iceberg": "iceberg"}
 

@@ -22,10 +22,10 @@ import pyarrow.parquet as pq
 
 from quacklake.connectors.adoption.places import Folder, plain, read, reading
 from quacklake.core.format.vectors import decode
-from quacklake.core.operations.adopting import ForeignField, ForeignFile, ForeignTable
 from quacklake.core.operations.context import LakeContext
 from quacklake.errors import CorruptFileError, NotFoundError, UnsupportedFeatureError
 from quacklake.extend.stores import Store
+from quacklake.lake.adopting import ForeignField, ForeignFile, ForeignTable
 
 _LOG = "_delta_log"
 _COMMIT = re.compile(r"(\d{20})\.json")

@@ -45,10 +45,10 @@ from pyiceberg.types import (
 
 from quacklake.connectors.adoption.iceberg_deletes import DataFile, EqualityDeletes, PositionDeletes
 from quacklake.connectors.adoption.places import Folder, plain, reading
-from quacklake.core.operations.adopting import ForeignField, ForeignFile, ForeignTable
 from quacklake.core.operations.context import LakeContext
 from quacklake.errors import CorruptFileError, NotFoundError, UnsupportedFeatureError
 from quacklake.extend.stores import Store
+from quacklake.lake.adopting import ForeignField, ForeignFile, ForeignTable
 
 _TYPES: Mapping[type[IcebergType], str] = {
     BooleanType: "boolean",

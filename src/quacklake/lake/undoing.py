@@ -13,11 +13,11 @@ from quacklake.core.format.snapshots import Operation, Snapshot, parse_changes
 from quacklake.core.lazy import provided
 from quacklake.core.operations.handles import Handle, LakeHandle
 from quacklake.core.operations.reference import TableRef, renamed
-from quacklake.core.operations.restoring import RestoredTable, Undo, UndoReport
 from quacklake.core.operations.versions import Version, find_snapshot
 from quacklake.core.progress import Progress, silent
 from quacklake.core.transaction import Transaction
 from quacklake.errors import InputError
+from quacklake.lake.restoring import RestoredTable, Undo, UndoReport
 
 
 @dataclass(frozen=True, slots=True)
