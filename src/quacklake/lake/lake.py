@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from quacklake.core.materialized.views import MaterializedViews
     from quacklake.core.transaction import Transaction
     from quacklake.lake.adopting import AdoptReport
+    from quacklake.lake.bisect import Bisection, Check
     from quacklake.lake.table import Table
 
 _SHOWN_TABLES = 30
@@ -343,6 +344,27 @@ class Lake(LakeWriter):
         """
         chosen = choose_version(to, version=version, timestamp=timestamp, tag=tag)
         return roll_back_lake(self.handle, chosen, dry_run=dry_run, progress=progress)
+
+    def bisect(
+        self,
+        check: Check,
+        good: Version | None = None,
+        bad: Version | None = None,
+        *,
+        rows: int = 10,
+        progress: Progress = silent,
+    ) -> Bisection:
+        """Find the commit after which a check fails, by a binary search over the snapshots.
+
+        ``check`` is a query that returns the bad rows (``SELECT * FROM t WHERE price < 0``), or one boolean that is
+        true while all is well (``SELECT count(*) = 0 FROM t WHERE price < 0``), or a function that gets a past lake and
+        returns True while all is well. ``good`` and ``bad`` are snapshot ids, tags or times: by default the oldest and
+        the newest snapshot. Snapshots without the table or column that the check names count as good. At most ``rows``
+        bad rows are read. Raises ``InputError`` if the check does not fail at ``bad``, or fails at ``good``.
+        """
+        from quacklake.lake.bisect import bisect
+
+        return bisect(self, check, good, bad, rows=rows, progress=progress)
 
     # -- maintenance -------------------------------------------------------------------------------------------------
 

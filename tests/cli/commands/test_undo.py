@@ -40,3 +40,18 @@ def test_a_rollback_has_to_be_confirmed(run: Run, url: str) -> None:
     assert looked.out == "a return to snapshot 2 would make these changes:\n  main.t: undropped\n"
     assert run("undrop", "t", "--as", "other", "--lake", url).code == 0
     assert "No snapshot found at version 9" in run("restore", "other", "--to", "9", "--lake", url).err
+
+
+def test_a_bisection_names_the_commit_and_its_rows(run: Run, url: str) -> None:
+    with quacklake.connect(url) as lake:
+        lake.create_table("prices", [{"price": 1.0}])
+        lake.signed("the bad load", "ann").table("prices").append([{"price": -2.0}])
+        lake.table("prices").append([{"price": 3.0}])
+    told = run("bisect", "SELECT count(*) = 0 FROM prices WHERE price < 0", "--lake", url)
+    assert told.code == 0
+    assert told.out.startswith("snapshot 5 is the first bad one, and 4 the last good one\n")
+    assert all(word in told.out for word in (" UTC by ann: ", "the bad load", "-2.0"))
+    found = run("bisect", "SELECT * FROM prices WHERE price < 0", "--good", "2", "--lake", url, "--output", "json").json
+    assert (found["bad"], found["commit"]["author"], found["rows"]) == (5, "ann", [{"price": -2.0}])
+    refused = run("bisect", "SELECT * FROM prices WHERE price < 0", "--bad", "4", "--lake", url)
+    assert (refused.code, refused.err.splitlines()[0]) == (1, "error: the check does not fail at snapshot 4")

@@ -1,9 +1,10 @@
-"""``quacklake snapshots``, ``history``, ``tag``, ``rollback``, ``restore`` and ``undrop``: the past of a lake."""
+"""The past of a lake: ``snapshots``, ``history``, ``tag``, ``bisect``, ``rollback``, ``restore`` and ``undrop``."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Annotated
 
 from quacklake.cli.context import Context, version_of
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from quacklake.lake.restoring import UndoReport
+    from quacklake.lake.bisect import Bisection
 
 Newest = Annotated[str, option("--limit -n", 'The number of snapshots to show, or "all".', "COUNT")]
 
@@ -95,6 +97,57 @@ def _delete_tag(context: Context, name: str, *, dry_run: bool, yes: bool) -> Non
         context.confirm(f"Remove the tag {name}? Its snapshot can then expire.", yes=yes)
         lake.history.untag(name)
         context.output.result(f"removed the tag {name}", {"tag": name, "snapshot": None})
+
+
+def bisect(
+    context: Context,
+    check: Annotated[
+        str, argument("SQL", "A query of the bad rows, or of one boolean that is true while all is well.")
+    ],
+    good: Annotated[
+        str | None,
+        option(
+            "--good",
+            "A snapshot at which all is well: a snapshot number, a tag or a time. By default the oldest.",
+            "VERSION",
+            autocompletion=complete_version,
+        ),
+    ] = None,
+    bad: Annotated[
+        str | None,
+        option(
+            "--bad",
+            "A later snapshot at which the check fails. By default the newest.",
+            "VERSION",
+            autocompletion=complete_version,
+        ),
+    ] = None,
+    limit: Annotated[str, option("--limit -n", 'The number of bad rows to show, or "all".', "COUNT")] = "10",
+) -> None:
+    """The check runs at few snapshots: ten of a thousand. Those without its table or column count as good."""
+    count = count_of(limit)
+    with context.open() as lake:
+        ends = {"good": None if good is None else version_of(good), "bad": None if bad is None else version_of(bad)}
+        with stages() as progress:
+            found = lake.bisect(check, **ends, rows=sys.maxsize if count is None else count, progress=progress)
+        context.output.result("\n".join(_bisection_lines(found)), _bisection_facts(found))
+        if found.rows is not None and context.output.for_people:
+            context.output.rows(found.rows)
+
+
+def _bisection_lines(found: Bisection) -> Iterator[str]:
+    yield f"snapshot {found.bad} is the first bad one, and {found.good} the last good one"
+    commit = found.commit
+    author = "" if commit["author"] is None else f" by {commit['author']}"
+    yield f"  {commit['snapshot_time']:%Y-%m-%d %H:%M:%S} UTC{author}: {commit['description'] or commit['operation']}"
+    yield from (f"  {commit[name]}" for name in ("commit_message", "commit_extra_info") if commit[name] is not None)
+    skipped = f", {len(found.skipped)} of them without its table or column" if found.skipped else ""
+    yield f"  the check ran at {plural(found.checks, 'snapshot')}{skipped}"
+
+
+def _bisection_facts(found: Bisection) -> dict[str, object]:
+    rows = None if found.rows is None else found.rows.to_pylist()
+    return {**{field.name: getattr(found, field.name) for field in fields(found)}, "rows": rows}
 
 
 def rollback(context: Context, to: To, dry_run: DryRun = False, yes: Yes = False) -> None:
