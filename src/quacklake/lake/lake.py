@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from quacklake.core.transaction import Transaction
     from quacklake.lake.adopting import AdoptReport
     from quacklake.lake.bisect import Bisection, Check
+    from quacklake.lake.diff import LakeDiff
     from quacklake.lake.table import Table
 
 _SHOWN_TABLES = 30
@@ -344,6 +345,17 @@ class Lake(LakeWriter):
         """
         chosen = choose_version(to, version=version, timestamp=timestamp, tag=tag)
         return roll_back_lake(self.handle, chosen, dry_run=dry_run, progress=progress)
+
+    def diff(self, before: Version, after: Version | None = None, *, progress: Progress = silent) -> LakeDiff:
+        """Compare two states of the lake: snapshot ids, tags or times; ``after`` is the newest by default.
+
+        The result lists the tables that differ with the numbers of rows inserted, deleted and updated; its method
+        ``rows`` returns the rows of a table that differ. Rows are matched by the primary key of a table, or else by
+        their row ids. The work depends on what has changed in between, not on the size of the tables.
+        """
+        from quacklake.lake.diff import compare
+
+        return compare(self, before, after, progress=progress)
 
     def bisect(
         self,

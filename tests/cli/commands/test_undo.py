@@ -55,3 +55,19 @@ def test_a_bisection_names_the_commit_and_its_rows(run: Run, url: str) -> None:
     assert (found["bad"], found["commit"]["author"], found["rows"]) == (5, "ann", [{"price": -2.0}])
     refused = run("bisect", "SELECT * FROM prices WHERE price < 0", "--bad", "4", "--lake", url)
     assert (refused.code, refused.err.splitlines()[0]) == (1, "error: the check does not fail at snapshot 4")
+
+
+def test_a_difference_is_shown_by_table_and_by_row(run: Run, url: str) -> None:
+    with quacklake.connect(url) as lake:
+        lake.create_table("kept", [{"id": 1, "name": "a"}]).update({"name": "b"})
+    told = run("diff", "1", "--lake", url)
+    assert told.code == 0
+    assert all(word in told.out for word in ("main.t", "dropped", "main.kept", "created"))
+    assert run("diff", "3", "3", "--lake", url).out == "nothing differs between the snapshots 3 and 3\n"
+    rows = run("diff", "4", "5", "--table", "kept", "--lake", url, "--output", "json").json
+    assert [(row["change_type"], row["name"]) for row in rows] == [("update_preimage", "a"), ("update_postimage", "b")]
+    assert run("diff", "3", "3", "--lake", url, "--output", "json").json == []
+    refused = run("diff", "77", "--lake", url)
+    assert (refused.code, "No snapshot found at version 77" in refused.err) == (1, True)
+    refused = run("diff", "1", "--table", "nothing", "--lake", url)
+    assert (refused.code, 'no table "main.nothing" in either state' in refused.err) == (1, True)

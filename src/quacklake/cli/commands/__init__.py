@@ -126,6 +126,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("views", "Keep the answers of queries up to date", panel=_WRITE, commands=_VIEWS),
     Entry("alter", "Change the columns, layout or options of a table", panel=_WRITE, commands=_ALTER),
     Entry("tag", "Tag a snapshot, or list the tags", "snapshots:tag", _BACK),
+    Entry("diff", "Show what differs between two snapshots", "snapshots:diff", _BACK, shows_progress=True),
     Entry("bisect", "Find the commit after which a check fails", "snapshots:bisect", _BACK, shows_progress=True),
     Entry("restore", "Restore a table to an older snapshot", "snapshots:restore", _BACK),
     Entry("undrop", "Restore a dropped table, view or macro", "snapshots:undrop", _BACK),

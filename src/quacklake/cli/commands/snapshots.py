@@ -1,4 +1,4 @@
-"""The past of a lake: ``snapshots``, ``history``, ``tag``, ``bisect``, ``rollback``, ``restore`` and ``undrop``."""
+"""Commands for the past of a lake: ``snapshots``, ``history``, ``tag``, ``diff``, ``bisect`` and the ways back."""
 
 from __future__ import annotations
 
@@ -97,6 +97,30 @@ def _delete_tag(context: Context, name: str, *, dry_run: bool, yes: bool) -> Non
         context.confirm(f"Remove the tag {name}? Its snapshot can then expire.", yes=yes)
         lake.history.untag(name)
         context.output.result(f"removed the tag {name}", {"tag": name, "snapshot": None})
+
+
+def diff(
+    context: Context,
+    before: Annotated[str, argument("BEFORE", "A snapshot number, a tag or a time.", autocompletion=complete_version)],
+    after: Annotated[
+        str | None, argument("AFTER", "Another one. By default the newest snapshot.", autocompletion=complete_version)
+    ] = None,
+    table: Annotated[str | None, option("--table -t", "Show the rows of this table that differ.", "TABLE")] = None,
+    limit: Annotated[str, option("--limit -n", 'The number of rows to show, or "all".', "COUNT")] = "20",
+) -> None:
+    """Rows are matched by the primary key of a table, or else by their row ids. Moved rows do not differ."""
+    count = count_of(limit)
+    with context.open() as lake, stages() as progress:
+        found = lake.diff(version_of(before), None if after is None else version_of(after), progress=progress)
+        if table is not None:
+            rows = found.rows(table)
+            context.output.rows(rows if count is None else rows.slice(0, count), total=rows.num_rows)
+        elif found or not context.output.for_people:
+            counts = found.to_arrow()
+            given = [name for name in counts.column_names if any(counts.column(name).to_pylist())]
+            context.output.rows(counts.select(given) if context.output.for_people else counts)
+        else:
+            context.output.say(f"nothing differs between the snapshots {found.before} and {found.after}")
 
 
 def bisect(
