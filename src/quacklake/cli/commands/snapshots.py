@@ -16,8 +16,8 @@ from quacklake.errors import InputError, NotFoundError, nearest
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from quacklake.lake.restoring import UndoReport
     from quacklake.lake.bisect import Bisection
+    from quacklake.lake.restoring import UndoReport
 
 Newest = Annotated[str, option("--limit -n", 'The number of snapshots to show, or "all".', "COUNT")]
 
