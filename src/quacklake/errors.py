@@ -37,6 +37,7 @@ The tree::
     ├── CommitError                    a commit failed
     │   ├── CommitConflict             another commit conflicts; nothing was changed (Transient)
     │   └── CommitUnknown              the connection was lost, and it is unknown whether the commit was made
+    ├── MergeConflictError             rows were changed on both sides; nothing was changed
     ├── StreamError                    a stream cannot continue
     │   ├── StreamFencedError          another query has taken over the stream
     │   ├── StreamMismatchError        the checkpoint or the table is not the one that the stream started with
@@ -55,8 +56,9 @@ The tree::
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from typing import Any
 
 
 class QuacklakeError(Exception):
@@ -229,6 +231,14 @@ class CommitConflict(CommitError, Transient, code="commit.conflict"):
 
 class CommitUnknown(CommitError, Terminal, code="commit.unknown"):
     """The connection was lost during a commit, and it is unknown whether the commit was made."""
+
+
+class MergeConflictError(QuacklakeError, Terminal, code="merge.conflict"):
+    """Rows were changed on both sides; nothing was changed. ``conflicts`` has them by table: base, ours and theirs."""
+
+    def __init__(self, message: str, *, hint: str | None = None, conflicts: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.conflicts: Mapping[str, Any] = conflicts or {}
 
 
 class StreamError(QuacklakeError, code="stream"): ...

@@ -223,6 +223,8 @@ def _names() -> Iterator[Case]:
         ("unregister", "table", lambda m, o: m.unregister(o.table)),
         ("history.untag", "tag", lambda m, o: m.history.untag(o.tag)),
         ("at", "tag", lambda m, o: m.at(o.tag)),
+        ("revert", "tag", lambda m, o: m.revert(o.tag)),
+        ("revert", "snapshot", lambda m, o: m.revert(o.snapshot)),
         ("diff", "tag", lambda m, o: m.diff(o.tag)),
         ("diff", "snapshot", lambda m, o: m.diff(0, o.snapshot)),
         ("diff", "table", lambda m, o: m.diff(0).rows(o.table)),

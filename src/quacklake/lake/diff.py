@@ -20,15 +20,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import duckdb
 import pyarrow as pa
 
 from quacklake.core.duckdb_versions import arrow_table, first_row
+from quacklake.core.engines.duckdb.carrying import carried_column
 from quacklake.core.engines.duckdb.connections import writing
 from quacklake.core.format.names import quote
 from quacklake.core.format.objects import TableInfo
+from quacklake.core.format.schema import Column
 from quacklake.core.operations.reference import TableRef
 from quacklake.core.operations.versions import Version
 from quacklake.core.progress import Progress, silent
@@ -36,17 +38,14 @@ from quacklake.errors import NotFoundError, SnapshotExpiredError
 from quacklake.lake.table import Table
 
 if TYPE_CHECKING:
-    from quacklake.core.operations.change_feed import ChangeScan
     from quacklake.lake.lake import Lake, LakeAt
 
 Kind: TypeAlias = Literal["created", "dropped", "changed"]
 
-ROW_ID = "rowid"
+PAIRS, NUMBER = "_ql_diff_pairs", "_ql_diff_number"
+_CHANGES, _OLDER, _NEWER, _ROW = "_ql_diff_changes", "_ql_diff_older", "_ql_diff_newer", "_ql_diff_row"
 _GONE, _NEW = "('delete', 'update_preimage')", "('insert', 'update_postimage')"
 """The types of changes that tell what a row was, and what it is."""
-_FEED, _CHANGES, _OLDER, _NEWER, _JOINED, _NUMBER = (
-    f"_ql_diff_{name}" for name in ("feed", "changes", "older", "newer", "joined", "number")
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,12 +169,8 @@ class Comparison:
         """Return how many rows were inserted, deleted and updated."""
         counts = self._count_one_way(before, after)
         if counts is None:
-            with self._rows(before, after) as (connection, rows):
-                kinds = ("insert", "delete", "update_postimage")
-                columns = ", ".join(f"count(*) FILTER (change_type = '{kind}')" for kind in kinds)
-                found = first_row(connection, f"SELECT {columns} FROM {rows}")
-            assert found is not None
-            return found[0], found[1], found[2]
+            with self.open(before, after) as pairs:
+                return pairs.count()
         inserted, deleted = counts if self.before is self._older else counts[::-1]
         return inserted, deleted, 0
 
@@ -198,14 +193,14 @@ class Comparison:
         """Return the rows of a table that differ."""
         before, after = self._find(ref)
         if before is not None and after is not None:
-            with self._rows(before, after) as (connection, rows):
-                return arrow_table(connection, f"FROM {rows} ORDER BY rowid, change_type DESC")  # a preimage first
+            with self.open(before, after) as pairs:
+                return pairs.read()
         info, state, kind = (after, self.after, "insert") if before is None else (before, self.before, "delete")
         if info is None:
             raise NotFoundError(f'no table "{ref.schema}.{ref.name}" in either state')
         rows = _open(state, info).scan(row_ids=True).to_arrow()
         kinds = pa.repeat(kind, rows.num_rows)
-        return rows.select([ROW_ID, *info.schema.names]).add_column(0, "change_type", kinds)
+        return rows.select(["rowid", *info.schema.names]).add_column(0, "change_type", kinds)
 
     def _find(self, ref: TableRef) -> tuple[TableInfo | None, TableInfo | None]:
         """Return a table by its name after, or before if it does not exist any more, in both states."""
@@ -216,118 +211,140 @@ class Comparison:
         return before, next((info for info in self.after._tables() if before and info.id == before.id), None)
 
     @contextmanager
-    def _rows(self, before: TableInfo, after: TableInfo) -> Iterator[tuple[duckdb.DuckDBPyConnection, str]]:
-        """Lend a connection with a table of the rows that differ."""
+    def open(self, before: TableInfo, after: TableInfo) -> Iterator[RowPairs]:
+        """Lend the rows of a table that differ, as a table of a connection."""
         table, first, last = self._feed(before, after)
-        with self.after.handle.context.engine.connection() as connection, writing():
+        engine = self.after.handle.context.engine
+        with engine.connection() as connection, writing():
+            pairs = RowPairs(connection, table.info.schema.columns, table.primary_key)
             try:
-                states = _States.from_feed(connection, table.changes(first, last))
-            except SnapshotExpiredError:
-                older = _open(self._older, before if self.before is self._older else after)
-                states = _States.from_tables(connection, older, table)
-            keys = _find_keys(table, states.columns)
-            try:
-                yield connection, states.join(keys, turned=self.before is not self._older)
+                try:
+                    pairs.load_changes(engine.bind_feed(connection, table.changes(first, last).plan()))
+                except SnapshotExpiredError:
+                    older = _open(self._older, before if self.before is self._older else after)
+                    newest = engine.bind(connection, table.plan(), rows=True)
+                    pairs.load_states(engine.bind(connection, older.plan(), rows=True), newest, older.info)
+                pairs.join(turned=self.before is not self._older)
+                yield pairs
             finally:
-                states.drop()
+                pairs.drop()
 
 
 @dataclass(frozen=True, slots=True)
-class _States:
-    """Rows of a table as they were in the older and in the newer state, in two tables of a connection.
+class RowPairs:
+    """The rows of a table that differ between two states: each as it was before and after, if it was there.
 
-    Rows that are the same in both may be left out. The columns are ``rowid`` and those of the newer state.
+    They are in a table of a connection, whose columns are called ``b.name`` and ``a.name``, with ``rowid`` for ``name``
+    as well. Rows are the same if their keys are, or their row ids where there are no keys.
     """
 
     connection: duckdb.DuckDBPyConnection
-    columns: Sequence[str]
+    columns: Sequence[Column]
+    keys: Sequence[str]
 
-    @classmethod
-    def from_feed(cls, connection: duckdb.DuckDBPyConnection, changes: ChangeScan) -> Self:
-        """Take the first and the last image of each row that has changed."""
-        reader = changes.scan().reader
-        _, rowid, _, *columns = reader.schema.names
-        connection.register(_FEED, reader)
-        connection.execute(f"CREATE OR REPLACE TEMP TABLE {_CHANGES} AS FROM {_FEED}")
-        connection.unregister(_FEED)
-        chosen = ", ".join(map(quote, [rowid, *columns]))
+    @property
+    def names(self) -> list[str]:
+        """The names of the columns."""
+        return [column.name for column in self.columns]
+
+    def load_changes(self, feed: str) -> None:
+        """Take the first and the last image of each row that a change feed has."""
+        self.connection.execute(f"CREATE OR REPLACE TEMP TABLE {_CHANGES} AS {feed}")
+        stored = self.connection.execute(f"FROM {_CHANGES} LIMIT 0").description or []
+        chosen = ", ".join(
+            f"{quote(column[0])} AS {quote(name)}" for column, name in zip(stored[3:], self.names, strict=True)
+        )
         for name, kept, order in (
             (_OLDER, _GONE, "snapshot_id, is_new"),
             (_NEWER, _NEW, "snapshot_id DESC, is_new DESC"),
         ):
-            connection.execute(
-                f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT {chosen} FROM"
-                f" (SELECT *, change_type IN {_NEW} AS is_new FROM {_CHANGES}"
-                f" QUALIFY row_number() OVER (PARTITION BY {quote(rowid)} ORDER BY {order}) = 1)"
-                f" WHERE change_type IN {kept}"
+            self.connection.execute(
+                f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT rowid AS {_ROW}, {chosen} FROM"
+                f" (SELECT *, change_type IN {_NEW} AS is_new FROM (SELECT * FROM {_CHANGES})"
+                f" QUALIFY row_number() OVER (PARTITION BY rowid ORDER BY {order}) = 1) WHERE change_type IN {kept}"
             )
-        connection.execute(f"DROP TABLE {_CHANGES}")
-        return cls(connection, columns)
+        self.connection.execute(f"DROP TABLE {_CHANGES}")
 
-    @classmethod
-    def from_tables(cls, connection: duckdb.DuckDBPyConnection, older: Table, newer: Table) -> Self:
-        """Take all rows of both states: the snapshots in between have expired."""
-        before = {column.id: column.name for column in older.info.schema.columns}
-        columns = newer.info.schema.columns
-        old = ", ".join(quote(before[column.id]) if column.id in before else "NULL" for column in columns)
-        for name, table in ((_NEWER, newer), (_OLDER, older)):
-            connection.register(_FEED, table.scan(row_ids=True).to_reader())
-            chosen = f"{ROW_ID}, {old}" if table is older else ", ".join(map(quote, [ROW_ID, *newer.columns]))
-            if name == _NEWER:
-                connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT {chosen} FROM {_FEED}")
-            else:
-                connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS FROM {_NEWER} LIMIT 0")
-                connection.execute(f"INSERT INTO {name} SELECT {chosen} FROM {_FEED}")
-            connection.unregister(_FEED)
-        return cls(connection, newer.columns)
-
-    def join(self, keys: Sequence[str], *, turned: bool) -> str:
-        """Make a table of the rows that differ; those of both states with equal keys are two images of one row."""
-        before, after = (_NEWER, _OLDER) if turned else (_OLDER, _NEWER)
-        if keys:
-            listed = ", ".join(map(quote, keys))
-            # equal keys in one state are told apart by their order
-            numbered = f"(SELECT *, row_number() OVER (PARTITION BY {listed} ORDER BY {ROW_ID}) AS {_NUMBER} FROM {{}})"
-            before, after = numbered.format(before), numbered.format(after)
-        same = " AND ".join(_equal(name) for name in ([*keys, _NUMBER] if keys else [ROW_ID]))
-        names = [ROW_ID, *self.columns]
-        image = {
-            side: ", ".join(f"{side}.{quote(name)} AS {quote(f'{side}.{name}')}" for name in names) for side in "ba"
-        }
-        differ = " OR ".join(f"NOT ({_equal(name)})" for name in self.columns) or "false"
-        self.connection.execute(
-            f"CREATE OR REPLACE TEMP TABLE {_JOINED} AS SELECT {image['b']}, {image['a']}"
-            f" FROM {before} b FULL JOIN {after} a ON {same} WHERE b.rowid IS NULL OR a.rowid IS NULL OR {differ}"
+    def load_states(self, older: str, newer: str, old: TableInfo) -> None:
+        """Take all rows of both states."""
+        before = {column.id: column.name for column in old.schema.columns}
+        chosen = ", ".join(quote(before[column.id]) if column.id in before else "NULL" for column in self.columns)
+        names = ", ".join(map(quote, self.names))
+        connection = self.connection
+        connection.execute(
+            f"CREATE OR REPLACE TEMP TABLE {_NEWER} AS SELECT _ql_row_id AS {_ROW}, {names} FROM ({newer})"
         )
+        connection.execute(f"CREATE OR REPLACE TEMP TABLE {_OLDER} AS FROM {_NEWER} LIMIT 0")
+        connection.execute(f"INSERT INTO {_OLDER} SELECT _ql_row_id, {chosen} FROM ({older})")
+
+    def join(self, *, turned: bool) -> None:
+        """Pair the images of rows, and leave out those that are equal; ``turned``: the newer state comes before."""
+        before, after = (_NEWER, _OLDER) if turned else (_OLDER, _NEWER)
+        if self.keys:
+            before, after = number_by(before, self.keys), number_by(after, self.keys)
+        same = " AND ".join(equal("b", "a", name) for name in self.identity)
+        shown = [self.describe_side(side) for side in ("b", "a")]
+        differ = " OR ".join(f"NOT ({equal('b', 'a', name)})" for name in self.names) or "false"
+        self.connection.execute(
+            f"CREATE OR REPLACE TEMP TABLE {PAIRS} AS SELECT {', '.join(shown)} FROM {before} b FULL JOIN {after} a"
+            f" ON {same} WHERE b.{_ROW} IS NULL OR a.{_ROW} IS NULL OR {differ}"
+        )
+
+    @property
+    def identity(self) -> list[str]:
+        """The columns by which rows are the same."""
+        return [*self.keys, NUMBER] if self.keys else [_ROW]
+
+    def describe_side(self, side: str) -> str:
+        """Return the columns of one side under the names that they have in the table of pairs."""
+        names = [*dict.fromkeys([_ROW, *self.identity]), *(name for name in self.names if name not in self.keys)]
+        return ", ".join(f"{side}.{quote(name)} AS {quote(f'{side}.{name}')}" for name in names)
+
+    def read(self) -> pa.Table:
+        """Return the rows as a change feed has them, by their row ids, and the old values of a row before the new."""
+        sides = (("b", "a", "delete", "update_preimage"), ("a", "b", "insert", "update_postimage"))
         parts = [
-            f"SELECT CASE WHEN {quote(f'{other}.{ROW_ID}')} IS NULL THEN '{alone}' ELSE '{both}' END AS change_type, "
-            + ", ".join(f"{quote(f'{side}.{name}')} AS {quote(name)}" for name in names)
-            + f" FROM {_JOINED} WHERE {quote(f'{side}.{ROW_ID}')} IS NOT NULL"
-            for side, other, alone, both in (
-                ("b", "a", "delete", "update_preimage"),
-                ("a", "b", "insert", "update_postimage"),
-            )
+            f"SELECT CASE WHEN {quote(f'{other}.{_ROW}')} IS NULL THEN '{alone}' ELSE '{both}' END AS change_type,"
+            f" {quote(f'{side}.{_ROW}')} AS {_ROW}, "
+            + ", ".join(f"{quote(f'{side}.{name}')} AS {quote(name)}" for name in self.names)
+            + f" FROM {PAIRS} WHERE {quote(f'{side}.{_ROW}')} IS NOT NULL"
+            for side, other, alone, both in sides
         ]
-        return f"({' UNION ALL '.join(parts)})"
+        chosen = ", ".join(f"{carried_column(column)} AS {quote(column.name)}" for column in self.columns)
+        return arrow_table(
+            self.connection,
+            f"SELECT change_type, {_ROW} AS rowid, {chosen} FROM ({' UNION ALL '.join(parts)})"
+            f" ORDER BY {_ROW}, change_type DESC",
+        )
+
+    def count(self) -> tuple[int, int, int]:
+        """Return how many rows were inserted, deleted and updated."""
+        b, a = quote(f"b.{_ROW}"), quote(f"a.{_ROW}")
+        conditions = (f"{b} IS NULL", f"{a} IS NULL", f"{a} IS NOT NULL AND {b} IS NOT NULL")
+        counts = ", ".join(f"count(*) FILTER ({condition})" for condition in conditions)
+        found = first_row(self.connection, f"SELECT {counts} FROM {PAIRS}")
+        assert found is not None
+        return found[0], found[1], found[2]
 
     def drop(self) -> None:
         """Drop the tables."""
-        for name in (_OLDER, _NEWER, _JOINED):
+        for name in (_CHANGES, _OLDER, _NEWER, PAIRS):
             self.connection.execute(f"DROP TABLE IF EXISTS {name}")
 
 
-def _equal(name: str) -> str:
-    return f"b.{quote(name)} IS NOT DISTINCT FROM a.{quote(name)}"
+def number_by(rows: str, keys: Sequence[str]) -> str:
+    """Return rows with a number that tells those with equal keys apart."""
+    listed = ", ".join(map(quote, keys))
+    return f"(SELECT *, row_number() OVER (PARTITION BY {listed} ORDER BY {_ROW}) AS {NUMBER} FROM {rows})"
+
+
+def equal(one: str, other: str, name: str) -> str:
+    """Return the condition that a column has the same value on two sides, NULL included."""
+    return f"{one}.{quote(name)} IS NOT DISTINCT FROM {other}.{quote(name)}"
 
 
 def _open(state: LakeAt, info: TableInfo) -> Table:
     return Table(state.handle, TableRef(info.schema_name, info.name))
-
-
-def _find_keys(table: Table, columns: Sequence[str]) -> tuple[str, ...]:
-    """Return the primary key of a table, if its columns have these names."""
-    keys = table.primary_key
-    return keys if set(keys) <= set(columns) else ()
 
 
 def _describe_columns(before: TableInfo, after: TableInfo) -> Iterator[str]:

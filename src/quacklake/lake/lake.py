@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from quacklake.lake.adopting import AdoptReport
     from quacklake.lake.bisect import Bisection, Check
     from quacklake.lake.diff import LakeDiff
+    from quacklake.lake.revert import Choice, RevertReport
     from quacklake.lake.table import Table
 
 _SHOWN_TABLES = 30
@@ -345,6 +346,26 @@ class Lake(LakeWriter):
         """
         chosen = choose_version(to, version=version, timestamp=timestamp, tag=tag)
         return roll_back_lake(self.handle, chosen, dry_run=dry_run, progress=progress)
+
+    def revert(
+        self,
+        version: Version,
+        *,
+        on_conflict: Choice = "refuse",
+        dry_run: bool = False,
+        message: str | None = None,
+        author: str | None = None,
+    ) -> RevertReport:
+        """Take back what one commit did to rows and tables, in one new snapshot, and keep all later commits.
+
+        Rows that were changed again since are conflicts: ``refuse`` raises ``MergeConflictError`` with them and changes
+        nothing, ``ours`` keeps them as they are now, ``theirs`` takes them back nevertheless, and ``columns`` joins
+        both where different columns were changed. ``dry_run`` changes nothing and reports what would be done, with the
+        conflicts. Raises ``UnsupportedFeatureError`` for a commit that altered columns, views or macros.
+        """
+        from quacklake.lake.revert import revert
+
+        return revert(self, version, on_conflict=on_conflict, dry_run=dry_run, message=message, author=author)
 
     def diff(self, before: Version, after: Version | None = None, *, progress: Progress = silent) -> LakeDiff:
         """Compare two states of the lake: snapshot ids, tags or times; ``after`` is the newest by default.

@@ -73,6 +73,7 @@ _STATUS: tuple[tuple[type[QuacklakeError], int], ...] = (
     (errors.ConsumerLimitError, 403),
     (errors.LimitError, 413),
     (errors.CommitConflict, 409),
+    (errors.MergeConflictError, 409),
     (errors.CommitUnknown, 503),
     (errors.StreamError, 409),
     (errors.LeaseHeldError, 409),

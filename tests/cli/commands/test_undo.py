@@ -71,3 +71,29 @@ def test_a_difference_is_shown_by_table_and_by_row(run: Run, url: str) -> None:
     assert (refused.code, "No snapshot found at version 77" in refused.err) == (1, True)
     refused = run("diff", "1", "--table", "nothing", "--lake", url)
     assert (refused.code, 'no table "main.nothing" in either state' in refused.err) == (1, True)
+
+
+def test_one_commit_is_taken_back(run: Run, url: str) -> None:
+    with quacklake.connect(url) as lake:
+        table = lake.create_table("orders", [{"id": 1, "price": 5}])
+        table.append([{"id": 2, "price": -1}])
+        table.update({"price": 6}, "id = 1")
+        table.update({"price": 7}, "id = 1")
+    planned = run("revert", "5", "--dry-run", "--lake", url).out
+    assert planned.startswith("a revert of snapshot 5 would make these changes:\n  main.orders: 0 rows back, 1 removed")
+    done = run("revert", "5", "--yes", "--message", "bad load", "--lake", url, "--output", "json").json
+    assert (done["snapshot"], done["tables"][0]["deleted"], done["conflicts"]) == (8, 1, {})
+    refused = run("revert", "6", "--yes", "--lake", url)
+    assert (refused.code, refused.err) == (
+        1,
+        "error: rows that snapshot 6 changed were changed again since: 1 of main.orders\n"
+        "  hint: --dry-run shows them; --on-conflict decides\n",
+    )
+    shown = run("revert", "6", "--dry-run", "--lake", url, "--output", "json").json
+    assert shown["conflicts"]["main.orders"][0]["ours"] == {"id": 1, "price": 7}
+    assert "main.orders: 1 conflict" in run("revert", "6", "--dry-run", "--lake", url).out
+    kept = run("revert", "6", "--yes", "--on-conflict", "ours", "--lake", url)
+    assert kept.out.startswith("all rows of snapshot 6 were changed again since: nothing was changed\n")
+    assert run("revert", "6", "--yes", "--on-conflict", "theirs", "--lake", url).code == 0
+    assert "nothing is left of snapshot 6" in run("revert", "6", "--yes", "--lake", url).out
+    assert "on_conflict cannot be" in run("revert", "6", "--yes", "--on-conflict", "mine", "--lake", url).err

@@ -128,6 +128,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("tag", "Tag a snapshot, or list the tags", "snapshots:tag", _BACK),
     Entry("diff", "Show what differs between two snapshots", "snapshots:diff", _BACK, shows_progress=True),
     Entry("bisect", "Find the commit after which a check fails", "snapshots:bisect", _BACK, shows_progress=True),
+    Entry("revert", "Take back one commit, and keep those after it", "snapshots:revert", _BACK),
     Entry("restore", "Restore a table to an older snapshot", "snapshots:restore", _BACK),
     Entry("undrop", "Restore a dropped table, view or macro", "snapshots:undrop", _BACK),
     Entry("rollback", "Restore the whole lake to an older snapshot", "snapshots:rollback", _BACK),

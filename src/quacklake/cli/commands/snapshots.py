@@ -5,19 +5,20 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, fields
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from quacklake.cli.context import Context, version_of
 from quacklake.cli.options import DryRun, TableName, To, Yes, argument, complete_version, count_of, option
 from quacklake.cli.output import plural
 from quacklake.cli.progress import stages
-from quacklake.errors import InputError, NotFoundError, nearest
+from quacklake.errors import InputError, MergeConflictError, NotFoundError, nearest
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from quacklake.lake.bisect import Bisection
     from quacklake.lake.restoring import UndoReport
+    from quacklake.lake.revert import RevertReport
 
 Newest = Annotated[str, option("--limit -n", 'The number of snapshots to show, or "all".', "COUNT")]
 
@@ -172,6 +173,62 @@ def _bisection_lines(found: Bisection) -> Iterator[str]:
 def _bisection_facts(found: Bisection) -> dict[str, object]:
     rows = None if found.rows is None else found.rows.to_pylist()
     return {**{field.name: getattr(found, field.name) for field in fields(found)}, "rows": rows}
+
+
+def revert(
+    context: Context,
+    version: Annotated[
+        str,
+        argument("VERSION", "The snapshot of the commit: a number, a tag or a time.", autocompletion=complete_version),
+    ],
+    on_conflict: Annotated[
+        str,
+        option(
+            "--on-conflict",
+            "What to do with rows that were changed again since: refuse; keep ours (as they are now); take theirs (as"
+            " they were before the commit); or join them by columns.",
+            "refuse|ours|theirs|columns",
+        ),
+    ] = "refuse",
+    message: Annotated[str | None, option("--message -m", "The message of the new snapshot.", "TEXT")] = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+) -> None:
+    """Nothing is lost: the result is a new snapshot, which can be reverted, too.
+
+    Rows that were changed again since are conflicts.
+    """
+    with context.open(write=True) as lake:
+        if not dry_run:
+            context.confirm(f"Take back snapshot {version} of {lake.url}?", yes=yes)
+        choice: Any = on_conflict
+        try:
+            report = lake.revert(version_of(version), on_conflict=choice, dry_run=dry_run, message=message)
+        except MergeConflictError as error:
+            error.hint = error.hint or "--dry-run shows them; --on-conflict decides"
+            raise
+        conflicts = {name: rows.to_pylist() for name, rows in report.conflicts.items()}
+        facts = {**{each.name: getattr(report, each.name) for each in fields(report)}, "conflicts": conflicts}
+        facts["tables"] = [asdict(table) for table in report.tables]
+        context.output.result("\n".join(_revert_lines(report)), facts)
+        if context.output.for_people:
+            for rows in report.conflicts.values():
+                context.output.rows(rows)
+
+
+def _revert_lines(report: RevertReport) -> Iterator[str]:
+    if not report.tables and not report.conflicts:
+        yield f"nothing is left of snapshot {report.version}: nothing was changed"
+    elif report.dry_run:
+        yield f"a revert of snapshot {report.version} would make these changes:"
+    elif report.snapshot is None:
+        yield f"all rows of snapshot {report.version} were changed again since: nothing was changed"
+    else:
+        yield f"reverted snapshot {report.version} in snapshot {report.snapshot}"
+    for table in report.tables:
+        counts = f"{plural(table.inserted, 'row')} back, {table.deleted:,} removed, {table.updated:,} set back"
+        yield f"  {table.table}: {counts if table.kind == 'changed' else table.kind}"
+    yield from (f"  {name}: {plural(rows.num_rows, 'conflict')}" for name, rows in report.conflicts.items())
 
 
 def rollback(context: Context, to: To, dry_run: DryRun = False, yes: Yes = False) -> None:

@@ -252,6 +252,7 @@ class Operation(enum.Flag):
     UNDROP = 128
     ROLLBACK = 256
     REPAIR = 512
+    REVERT = 1024
 
     @property
     def words(self) -> list[str]:
@@ -310,8 +311,9 @@ _CHANGED = {
     Operation.OVERWRITE: "replaced rows of {}",
     Operation.RESTORE: "restored rows of {}",
     Operation.ROLLBACK: "restored rows of {}",
+    Operation.REVERT: "reverted rows of {}",
 }
-_UNDONE = Operation.RESTORE | Operation.UNDROP | Operation.ROLLBACK | Operation.REPAIR
+_UNDONE = Operation.RESTORE | Operation.UNDROP | Operation.ROLLBACK | Operation.REPAIR | Operation.REVERT
 
 
 Names = Mapping[int, Sequence[tuple[int, str]]]
