@@ -292,6 +292,11 @@ def _restores(tables: Rows) -> Rows:
     return _put(tables, "main.t", _rows(rows(0, 100)))
 
 
+def _reverts(tables: Rows) -> Rows:
+    name = "main.t" if "main.t" in tables else "main.renamed"
+    return _deletes(lambda id_: 60 <= id_ < 100, name)(tables)
+
+
 def _undrops(tables: Rows) -> Rows:
     return _new(tables, "main.gone", _rows(rows(0, 40)))
 
@@ -358,6 +363,7 @@ _USUAL = [
         touches=_ALL,
     ),
     Operation("restore", lambda lake: lake.table("t").restore(to=2), _restores, block=False, past=True),
+    Operation("revert", lambda lake: lake.revert(2, on_conflict="theirs"), _reverts, block=False, past=True),
     Operation(
         "undrop",
         lambda lake: lake.undrop("gone"),

@@ -31,7 +31,7 @@ from quacklake.core.format.snapshots import ChangeKind, Operation, SnapshotInfo
 from quacklake.core.operations.conform import RowWriter, check_not_null
 from quacklake.core.operations.versions import Version
 from quacklake.core.transaction import Transaction
-from quacklake.errors import InputError, MergeConflictError, UnsupportedFeatureError
+from quacklake.errors import InputError, MergeConflictError, NotFoundError, UnsupportedFeatureError
 from quacklake.lake.diff import PAIRS, Comparison, RowPairs, TableDiff, equal, number_by
 from quacklake.lake.restoring import Undo
 
@@ -188,7 +188,7 @@ class _Revert:
         """Give the rows that the commit changed the values that they had before."""
         ours = self._find(base.id)
         if ours is None:
-            raise InputError(
+            raise NotFoundError(
                 f"{base.qualified_name} was dropped since snapshot {self.comparison.before.snapshot_id}",
                 hint="bring it back first: lake.undrop",
             )
