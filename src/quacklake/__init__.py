@@ -81,10 +81,10 @@ __all__ = [
     "tenants",
 ]
 
-provide("adopt", "quacklake.connectors.adoption")
 provide("after_commit", "quacklake.core.materialized.views")
 provide("connect_service", "quacklake.client")
 provide("export_to", "quacklake.transfer")
+provide("foreign_table", "quacklake.connectors.adoption")
 provide("import_from", "quacklake.transfer")
 provide("roll_back_views", "quacklake.core.materialized.past")
 provide("run_statement", "quacklake.pipelines.statements")
