@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+NO_CHECKPOINT = -1
+"""The last checkpoint of a target that has none of a writer."""
+
+
 class _Stored:
     """Data that a checkpoint keeps as JSON, with a version so that a later release can read it."""
 
@@ -225,7 +229,7 @@ class CountingSink(Protocol):
     """A sink whose target says which checkpoint of the writer it has."""
 
     def last_checkpoint(self) -> int | None:
-        """Return the last checkpoint that the target shows, -1 for none; None where that cannot be known.
+        """Return the last checkpoint that the target shows, or ``NO_CHECKPOINT``; None where that cannot be known.
 
         Raises ``NotFoundError`` without a table that ``initialize`` would have made.
         """

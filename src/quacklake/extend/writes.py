@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from quacklake.core.format.objects import request_stream
 from quacklake.core.format.snapshots import Operation
+from quacklake.core.operations import keyed_changes
 from quacklake.core.operations.handles import LakeHandle
 from quacklake.core.operations.options import StreamPositions
 from quacklake.core.scan import to_predicate
@@ -127,6 +128,45 @@ class Change:
         info = self._tx.find_table(plan._plan.schema_name, plan._plan.table_name)
         self._tx.pending(info).delete(plan._plan, target)
         return target.count
+
+    def upsert(
+        self, table: str, rows: pa.Table, on: Sequence[str], order_by: str | None = None, *, evolve: bool = False
+    ) -> None:
+        """Update or insert rows by key, the last by ``order_by``; ``evolve`` adds the columns that the table lacks.
+
+        Raise ``ConstraintError`` for a key that comes twice, where there is no last.
+
+        >>> from quacklake.extend.example import example_lake
+        >>> rows = pa.table({"id": [0, 0], "name": ["later", "earlier"], "at": [2, 1]})
+        >>> with example_lake() as lake:
+        ...     _ = run(lake, lambda change: change.upsert("events", rows, ["id"], "at", evolve=True))
+        ...     lake.table("events").to_pylist(["name"], where="id = 0")
+        [{'name': 'later'}]
+        """
+        info = find_table(self._tx, table)
+        context = self.transaction.handle.context
+        keyed_changes.upsert(context, self._tx, info, rows, on, order_by, evolve=evolve)
+
+    def apply_changes(self, table: str, rows: pa.Table, on: Sequence[str], *, evolve: bool = False) -> int:
+        """Apply the rows of a change feed, with ``_change_type`` and maybe ``_commit_version``; return the deletions.
+
+        The last change of a key counts. Raise ``ConstraintError`` for a key that one commit put twice, and
+        ``SchemaMismatchError`` without the columns that describe a change.
+
+        >>> from quacklake.extend.example import example_lake
+        >>> rows = pa.table({"id": [0, 12], "name": ["a", "new"], "_change_type": ["delete", "insert"]})
+        >>> with example_lake() as lake:
+        ...     run(lake, lambda change: change.apply_changes("events", rows, ["id"])).value
+        1
+        """
+        info = find_table(self._tx, table)
+        return keyed_changes.apply_changes(self.transaction.handle.context, self._tx, info, rows, on, evolve=evolve)
+
+    def mark(
+        self, stream: str, epoch: int, run: str, position: str, *, manifest: str, keep: int, finished: bool
+    ) -> None:
+        """Let the change be a batch of a stream and its checkpoint; ``streams.Checkpoints.confirm`` calls it."""
+        self._tx.mark(stream, epoch, run, position, manifest=manifest, keep=keep, finished=finished)
 
     def _withdraw(self) -> None:
         """Take the staged files back: the change is surely not committed."""

@@ -13,11 +13,13 @@ from typing import TypeAlias
 
 from quacklake.connectors.maintenance import Maintained
 from quacklake.connectors.protocols import CommitInfo, PreparedCommit, Sink
-from quacklake.core.operations.handles import LakeHandle
-from quacklake.core.transaction import Transaction
 from quacklake.errors import CommitUnknown, QuacklakeError, StreamBatchDoneError
 from quacklake.extend.reporting import reach
-from quacklake.pipelines.checkpoints import Checkpoints, Claim, Manifest
+from quacklake.extend.streams import Checkpoints, Claim
+from quacklake.extend.writes import Change
+from quacklake.extend.writes import run as run_change
+from quacklake.lake import Lake
+from quacklake.pipelines.checkpoints import Manifest, confirm, unfinished
 from quacklake.pipelines.lake_tables import Counts, Run, Work
 from quacklake.pipelines.origins import Origins
 from quacklake.telemetry import error_facts
@@ -38,18 +40,18 @@ class Barrier:
 
     def __init__(
         self,
-        handle: LakeHandle,
+        lake: Lake,
         checkpoints: Checkpoints,
         claim: Claim,
         sinks: Mapping[str, Sink],
         origins: Origins | None = None,
     ) -> None:
-        self._handle = handle
+        self._lake = lake
         self._origins = origins
         self._checkpoints = checkpoints
         self._claim = claim
         self._sinks = sinks
-        self._unfinished = list(claim.unfinished)
+        self._unfinished = unfinished(claim)
         self.last = claim.last
         self.commits: dict[str, CommitInfo] = {}
         self.tables: Mapping[str, str] = {}
@@ -120,22 +122,21 @@ class Barrier:
     def _confirm(self, manifest: Manifest, stages: Mapping[str, Stage]) -> dict[str, Counts]:
         """Commit the rows of all lake tables and the checkpoint in one transaction."""
         found: list[Counts] = []
-        handle = self._handle
+        lake = self._lake
         if self._origins is not None:
-            origin = self._origins.signature(handle.signature, manifest.checkpoint_id, manifest.position)
-            handle = handle.signed(origin)
+            lake = self._origins.signed(lake, manifest.checkpoint_id, manifest.position)
 
-        def confirm(works: Sequence[Work]) -> None:
-            def all_works(tx: Transaction) -> list[Counts]:
-                counts = [work(tx) for work in works]
-                self._checkpoints.confirm(tx, self._claim, manifest)
+        def commit(works: Sequence[Work]) -> None:
+            def all_works(change: Change) -> list[Counts]:
+                counts = [work(change) for work in works]
+                confirm(self._checkpoints, change, self._claim, manifest)
                 return counts
 
-            found[:] = handle.run(all_works)
+            found[:] = run_change(lake, all_works).value or []
 
         def enter(rest: Sequence[Stage], works: Sequence[Work]) -> None:
             if not rest:
-                confirm(works)
+                commit(works)
                 return
 
             def run(work: Work) -> Counts:

@@ -9,25 +9,22 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quacklake.connectors.change_feed import FEED, KIND, OPS, VERSION
 from quacklake.connectors.options import ConnectorOptions
 from quacklake.connectors.table_source import ReadOptions, TableSource, Unit
-from quacklake.core.operations import dml
-from quacklake.core.operations.frames import to_source
-from quacklake.core.operations.keyed_changes import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, apply_changes, upsert
-from quacklake.core.transaction import Transaction
 from quacklake.errors import ConfigError, NotFoundError
 from quacklake.extend.names import TableRef
+from quacklake.extend.writes import Change
 from quacklake.lake import Lake
 
 Counts: TypeAlias = dict[str, Any]
-Work: TypeAlias = Callable[[Transaction], Counts]
+Work: TypeAlias = Callable[[Change], Counts]
 Run: TypeAlias = Callable[[Work], Counts]
 """Commits a change, alone or together with others, and returns what the change returned."""
 
 MODES = ("append", "upsert", "changes")
 _RANGE = 1_000_000
 """The row ids that are read and put in order at a time."""
-_KINDS = {"insert": "I", "update_postimage": "U", "delete": "D"}
 
 
 class LakeSink:
@@ -52,7 +49,7 @@ class LakeSink:
 
     def initialize(self, schema: pa.Schema) -> None:
         """Create the table unless it is there, and check that it has the columns of the rows."""
-        beside = (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP) if self.mode == "changes" else ()
+        beside = FEED if self.mode == "changes" else {}
         schema = pa.schema([field for field in schema if field.name not in beside])
         found = self.lake.handle.view().get_table(self.ref.schema, self.ref.name)
         if found is None:
@@ -74,20 +71,18 @@ class LakeSink:
 
     def stage(self, rows: pa.Table, run: Run) -> Counts:
         """Let ``run`` commit the rows of a batch."""
-        context = self.lake.handle.context
 
-        def work(tx: Transaction) -> Counts:
-            table = tx.find_table(self.ref.schema, self.ref.name)
+        def work(change: Change) -> Counts:
             deleted = 0
             if self.mode == "append":
-                dml.append(context, tx, table, to_source(rows), evolve=self.evolve)
+                change.transaction.table(self.table).append(rows, evolve=self.evolve)
             elif self.mode == "upsert":
-                upsert(context, tx, table, rows, self.key, self.order_by, evolve=self.evolve)
+                change.upsert(self.table, rows, self.key, self.order_by, evolve=self.evolve)
             else:
-                deleted = apply_changes(context, tx, table, rows, self.key, evolve=self.evolve)
+                deleted = change.apply_changes(self.table, rows, self.key, evolve=self.evolve)
             return {"rows": rows.num_rows - deleted, "deleted": deleted}
 
-        return run(work) if rows.num_rows else run(lambda tx: {"rows": 0, "deleted": 0})
+        return run(work) if rows.num_rows else run(lambda change: {"rows": 0, "deleted": 0})
 
 
 class LakeSource(TableSource):
@@ -159,10 +154,10 @@ class LakeSource(TableSource):
     def _changed(self, rows: pa.Table) -> Iterable[pa.RecordBatch]:
         order = pc.index_in(rows.column("change_type"), pa.array(["delete", "update_preimage", "update_postimage"]))
         rows = rows.append_column("_order", order).sort_by([("rowid", "ascending"), ("_order", "ascending")])
-        feed = {CHANGE_TYPE: rows.column("change_type"), COMMIT_VERSION: rows.column("snapshot_id")}
+        feed = {KIND: rows.column("change_type"), VERSION: rows.column("snapshot_id")}
         kept = rows.select(self._table.schema.names)
         if self.options.feed and self.options.changelog == "op":
-            kinds = [_KINDS.get(kind.as_py()) for kind in feed[CHANGE_TYPE]]
+            kinds = [OPS.get(kind.as_py()) for kind in feed[KIND]]
             kept = kept.append_column("_op", pa.array(kinds, pa.string())).filter(pc.is_valid(pa.array(kinds)))
         elif self.options.feed:
             for name, values in feed.items():
@@ -180,7 +175,7 @@ def _with_change(schema: pa.Schema, options: ReadOptions) -> pa.Schema:
         return schema
     if options.changelog == "op":
         return schema.append(pa.field("_op", pa.string()))
-    return schema.append(pa.field(CHANGE_TYPE, pa.string())).append(pa.field(COMMIT_VERSION, pa.int64()))
+    return schema.append(pa.field(KIND, pa.string())).append(pa.field(VERSION, pa.int64()))
 
 
 def _ranges(ids: Any, read: Callable[[int, int], Iterable[pa.RecordBatch]]) -> Iterator[Unit]:

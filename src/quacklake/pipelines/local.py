@@ -20,9 +20,9 @@ from quacklake.core.sql.safety.reading import ReadingGuard
 from quacklake.core.sql.sessions import session_of
 from quacklake.errors import ConfigError, SqlError, UnsupportedFeatureError
 from quacklake.extend.reporting import reach
+from quacklake.extend.streams import Checkpoints, Claim
 from quacklake.lake import Lake
 from quacklake.pipelines.barrier import Barrier, Prepare, Stage
-from quacklake.pipelines.checkpoints import Checkpoints, Claim
 from quacklake.pipelines.definition import SOURCE_NAME, PipelineDefinition
 from quacklake.pipelines.lake_tables import Counts, LakeSink
 from quacklake.pipelines.origins import Origins
@@ -84,7 +84,7 @@ class LocalRun:
             self._session.guard = ReadingGuard()  # whoever runs a pipeline runs what somebody else has written
         self._letters = None if definition.dead_letters is None else LakeSink(lake, {"table": definition.dead_letters})
         origins = Origins(definition, claim.position)
-        self.barrier = Barrier(lake.handle, checkpoints, claim, self._sinks.others, origins)
+        self.barrier = Barrier(lake, checkpoints, claim, self._sinks.others, origins)
         self._claim = claim
         self.idle = poll_interval(definition.source, definition.every)
         self.full = False
