@@ -1,4 +1,4 @@
-"""The content of the checkpoints of a pipeline: the position of the source, and commits that the sinks have prepared."""
+"""The content of the checkpoints of a pipeline: a position of the source, and the commits that sinks have prepared."""
 
 from __future__ import annotations
 
