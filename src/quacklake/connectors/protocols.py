@@ -180,7 +180,18 @@ class ReadMode:
 
 @runtime_checkable
 class Source(Protocol):
-    """Something that gives batches of rows, and can begin again where it was."""
+    """Something that gives batches of rows, and can begin again where it was.
+
+    It may have more to offer: see ``MessageSource``, ``CountingSource`` and ``DatedSource``.
+    """
+
+    @property
+    def mode(self) -> ReadMode:
+        """The rows that it reads."""
+
+    @property
+    def caught_up(self) -> bool:
+        """True when nothing more is here now; False where only ``poll_next`` can tell."""
 
     def schema(self) -> pa.Schema:
         """Return the columns of every batch."""
@@ -199,6 +210,30 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Let go of everything. Harmless when done twice."""
+
+
+@runtime_checkable
+class MessageSource(Protocol):
+    """A source of messages, some of which may be no rows."""
+
+    def take_rejected(self) -> pa.Table:
+        """Return the messages since the last call that are not rows, with ``_data`` and ``_reason``."""
+
+
+@runtime_checkable
+class CountingSource(Protocol):
+    """A source that knows how much comes after a position: a sequence, or a version."""
+
+    def behind(self, position: int) -> int:
+        """Return how many messages or versions come after a position. Works on a source that is not started."""
+
+
+@runtime_checkable
+class DatedSource(CountingSource, Protocol):
+    """A source that knows since when something comes after a position."""
+
+    def waiting_since(self, position: int) -> datetime | None:
+        """Return when the first message or version after a position was made; None without one."""
 
 
 @runtime_checkable

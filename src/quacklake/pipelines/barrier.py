@@ -7,8 +7,8 @@ was confirmed. So a batch reaches all sinks or none, and each once.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack, suppress
 from typing import TypeAlias
 
 from quacklake.connectors.maintenance import Maintained
@@ -16,18 +16,17 @@ from quacklake.connectors.protocols import CommitInfo, PreparedCommit, Sink
 from quacklake.errors import CommitUnknown, QuacklakeError, StreamBatchDoneError
 from quacklake.extend.reporting import reach
 from quacklake.extend.streams import Checkpoints, Claim
-from quacklake.extend.writes import Change
-from quacklake.extend.writes import run as run_change
+from quacklake.extend.writes import Change, run
 from quacklake.lake import Lake
 from quacklake.pipelines.checkpoints import Manifest, confirm, unfinished
-from quacklake.pipelines.lake_tables import Counts, Run, Work
+from quacklake.pipelines.lake_tables import Counts, Work
 from quacklake.pipelines.origins import Origins
 from quacklake.telemetry import error_facts
 
 _log = logging.getLogger("quacklake.pipeline")
 
-Stage: TypeAlias = Callable[[Run], Counts]
-"""Writes the rows of a lake table, and lets a function commit them."""
+Stage: TypeAlias = AbstractContextManager[Work]
+"""A block in which the rows of a lake table are staged, with the change that commits them."""
 Prepare: TypeAlias = Callable[[int], PreparedCommit]
 """Makes the rows of another sink durable for a checkpoint."""
 
@@ -121,32 +120,20 @@ class Barrier:
 
     def _confirm(self, manifest: Manifest, stages: Mapping[str, Stage]) -> dict[str, Counts]:
         """Commit the rows of all lake tables and the checkpoint in one transaction."""
-        found: list[Counts] = []
         lake = self._lake
         if self._origins is not None:
             lake = self._origins.signed(lake, manifest.checkpoint_id, manifest.position)
+        with ExitStack() as staged:
+            works = [staged.enter_context(stage) for stage in stages.values()]
 
-        def commit(works: Sequence[Work]) -> None:
-            def all_works(change: Change) -> list[Counts]:
+            def commit(change: Change) -> list[Counts]:
                 counts = [work(change) for work in works]
                 confirm(self._checkpoints, change, self._claim, manifest)
                 return counts
 
-            found[:] = run_change(lake, all_works).value or []
-
-        def enter(rest: Sequence[Stage], works: Sequence[Work]) -> None:
-            if not rest:
-                commit(works)
-                return
-
-            def run(work: Work) -> Counts:
-                enter(rest[1:], [*works, work])
-                return found[len(works)]
-
-            rest[0](run)
-
-        enter(list(stages.values()), [])
-        return dict(zip(stages, found, strict=True))
+            outcome = run(lake, commit)
+        assert outcome.value is not None
+        return dict(zip(stages, outcome.value, strict=True))
 
     def _finalize(self, manifest: Manifest) -> None:
         """Let every sink show its rows. One that fails does not keep the others from it."""

@@ -9,9 +9,10 @@ publishes what is confirmed and not published yet.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -26,7 +27,7 @@ from quacklake.lake import Lake
 from quacklake.pipelines.barrier import Barrier
 from quacklake.pipelines.checkpoints import Manifest, unfinished
 from quacklake.pipelines.definition import PipelineDefinition
-from quacklake.pipelines.lake_tables import Counts, Run
+from quacklake.pipelines.lake_tables import Counts
 from quacklake.pipelines.sinks import folder
 
 __all__ = ["DeadLetters", "Letter"]
@@ -126,10 +127,8 @@ class DeadLetters:
                     sink.write_batch(batch)
                 return sink.prepare_commit(checkpoint_id)
 
-            def stage(run: Run) -> Counts:
-                return run(lambda change: self._remove(change, wanted))
-
-            barrier.commit(barrier.last + 1, "{}", {"letters": stage}, {_SINK: prepare})
+            removal = nullcontext(partial(self._remove, wanted))
+            barrier.commit(barrier.last + 1, "{}", {"letters": removal}, {_SINK: prepare})
         return before + len(wanted)
 
     def _read(self, rows: Sequence[int]) -> pa.Table:
@@ -147,7 +146,7 @@ class DeadLetters:
         kept = found.select(["_subject", "_data"])
         return kept.cast(pa.schema([("_subject", pa.string()), ("_data", pa.binary())]))
 
-    def _remove(self, change: Change, rows: Sequence[int]) -> Counts:
+    def _remove(self, rows: Sequence[int], change: Change) -> Counts:
         listed = ", ".join(f"{row:d}" for row in rows)
         removed = change.transaction.table(str(self._definition.dead_letters)).delete(f"rowid IN ({listed})")
         if removed != len(rows):

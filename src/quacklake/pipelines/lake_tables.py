@@ -19,8 +19,7 @@ from quacklake.lake import Lake
 
 Counts: TypeAlias = dict[str, Any]
 Work: TypeAlias = Callable[[Change], Counts]
-Run: TypeAlias = Callable[[Work], Counts]
-"""Commits a change, alone or together with others, and returns what the change returned."""
+"""Adds to a change, and returns its numbers."""
 
 MODES = ("append", "upsert", "changes")
 _RANGE = 1_000_000
@@ -69,11 +68,13 @@ class LakeSink:
         found = self.lake.handle.view().get_table(self.ref.schema, self.ref.name)
         return None if found is None else found.uuid
 
-    def stage(self, rows: pa.Table, run: Run) -> Counts:
-        """Let ``run`` commit the rows of a batch."""
+    def change(self, rows: pa.Table) -> Work:
+        """Return the change that writes the rows of a batch."""
 
         def work(change: Change) -> Counts:
             deleted = 0
+            if not rows.num_rows:
+                return {"rows": 0, "deleted": 0}
             if self.mode == "append":
                 change.transaction.table(self.table).append(rows, evolve=self.evolve)
             elif self.mode == "upsert":
@@ -82,7 +83,7 @@ class LakeSink:
                 deleted = change.apply_changes(self.table, rows, self.key, evolve=self.evolve)
             return {"rows": rows.num_rows - deleted, "deleted": deleted}
 
-        return run(work) if rows.num_rows else run(lambda change: {"rows": 0, "deleted": 0})
+        return work
 
 
 class LakeSource(TableSource):
@@ -110,14 +111,14 @@ class LakeSource(TableSource):
         """Return the newest snapshot."""
         return self._lake.current_snapshot()
 
-    def behind(self, version: int) -> int:
+    def behind(self, position: int) -> int:
         """Return how many snapshots after one have changed the table."""
-        return sum(id_ > version for id_ in self._table.history().column("snapshot_id").to_pylist())
+        return sum(id_ > position for id_ in self._table.history().column("snapshot_id").to_pylist())
 
-    def waiting_since(self, version: int) -> datetime | None:
+    def waiting_since(self, position: int) -> datetime | None:
         """Return when the first snapshot after one that changed the table was made; None without one."""
         made = self._table.history().select(["snapshot_id", "snapshot_time"]).to_pylist()
-        times: list[datetime] = [each["snapshot_time"] for each in made if each["snapshot_id"] > version]
+        times: list[datetime] = [each["snapshot_time"] for each in made if each["snapshot_id"] > position]
         return min(times, default=None)
 
     def version_at(self, moment: datetime) -> int:

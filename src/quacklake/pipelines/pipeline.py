@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from quacklake.connectors.protocols import CountingSource, DatedSource
 from quacklake.errors import CommitUnknown, InputError, QuacklakeError, StreamFencedError, Transient
 from quacklake.extend.streams import Checkpoints, Claim
 from quacklake.lake import Lake
@@ -225,22 +226,21 @@ class Pipeline:
 
     def behind(self) -> int | None:
         """Return how many messages or versions of the source were not passed on yet; None if that is not known."""
-        return self._asked(lambda source, done: int(source.behind(done)))
+        return self._asked(lambda source, done: source.behind(done))
 
     def lag(self) -> Lag | None:
         """Return how far the pipeline is behind its source, in messages and in time; None if that is not known."""
 
-        def look(source: Any, done: int) -> Lag:
-            count = int(source.behind(done))
-            since = getattr(source, "waiting_since", None)
-            if since is None or not count:
+        def look(source: CountingSource, done: int) -> Lag:
+            count = source.behind(done)
+            if not count or not isinstance(source, DatedSource):
                 return Lag(count, None if count else 0.0)
-            first = since(done)
+            first = source.waiting_since(done)
             return Lag(count, 0.0 if first is None else max(0.0, (datetime.now(UTC) - first).total_seconds()))
 
         return self._asked(look)
 
-    def _asked(self, ask: Callable[[Any, int], T]) -> T | None:
+    def _asked(self, ask: Callable[[CountingSource, int], T]) -> T | None:
         """Ask the source about what comes behind the last checkpoint; None if it cannot tell."""
         checkpoints = self.checkpoints.list()
         if not checkpoints or self.definition.source.type == SPARK:
@@ -250,7 +250,7 @@ class Pipeline:
         try:
             known = position.get("offsets", position)  # Spark has its own form
             done = known.get("sequence", known.get("after", position.get("table_version")))
-            return None if done is None or not hasattr(source, "behind") else ask(source, int(done))
+            return ask(source, int(done)) if done is not None and isinstance(source, CountingSource) else None
         except QuacklakeError:
             return None  # the source cannot be reached
         finally:

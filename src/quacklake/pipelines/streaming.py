@@ -29,7 +29,7 @@ from quacklake.pipelines.barrier import Barrier, Prepare, Stage
 from quacklake.pipelines.checkpoints import last_manifest
 from quacklake.pipelines.definition import LAKE, SOURCE_NAME, SPARK, PipelineDefinition
 from quacklake.pipelines.joined_tables import PUSHDOWN, follow_joined
-from quacklake.pipelines.lake_tables import Counts, LakeSink, Run
+from quacklake.pipelines.lake_tables import LakeSink, Work
 from quacklake.pipelines.local import branch, needs_state
 from quacklake.pipelines.origins import Origins
 from quacklake.pipelines.reports import BatchReport
@@ -282,7 +282,8 @@ class SparkRun:
 
     # -- sinks ---------------------------------------------------------------------------------------------------------
 
-    def _stage(self, name: str, sink: LakeSink, rows: DataFrame) -> Stage:
+    @contextmanager
+    def _stage(self, name: str, sink: LakeSink, rows: DataFrame) -> Iterator[Work]:
         from quacklake.spark.engine import SparkEngine
         from quacklake.spark.streams.sink import SparkSink
 
@@ -290,10 +291,8 @@ class SparkRun:
         keys = sink.key if sink.mode != "append" else ()
         made = SparkSink(engine, name, sink.ref, sink.mode, keys, sink.order_by, evolve=sink.evolve)
 
-        def stage(run: Run) -> Counts:
-            return made.stage(rows, lambda work: run(lambda change: work(change.transaction.handle.view())))
-
-        return stage
+        with made.stage(rows) as work:
+            yield lambda change: work(change.transaction.handle.view())
 
     def _prepare(self, sink: Sink, rows: DataFrame) -> Prepare:
         def prepare(checkpoint_id: int) -> PreparedCommit:
