@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import quacklake
 from quacklake.errors import NotFoundError, QuacklakeError, UnauthenticatedError
-from quacklake.extend.streams import Checkpoints
+from quacklake.extend.checkpoints import Checkpoints
 from quacklake.lake import Lake
 from quacklake.lake.connect import connect
 from quacklake.pipelines.checkpoints import Manifest

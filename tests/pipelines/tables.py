@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 import quacklake
-from quacklake.extend.streams import StreamLease
+from quacklake.extend.checkpoints import StreamLease
 from tests.connectors.sinks import FORMATS
 
 KINDS = ("lake", *FORMATS)

@@ -36,7 +36,7 @@ from quacklake.errors import (
     StreamMismatchError,
     UnsupportedFeatureError,
 )
-from quacklake.extend.streams import Checkpoints
+from quacklake.extend.checkpoints import Checkpoints
 from quacklake.extend.writes import run as run_change
 from quacklake.pipelines import Pipeline, PipelineDefinition
 from quacklake.pipelines.checkpoints import Manifest, confirm

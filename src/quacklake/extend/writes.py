@@ -180,7 +180,7 @@ class Change:
     def mark(
         self, stream: str, epoch: int, run: str, position: str, *, manifest: str, keep: int, finished: bool
     ) -> None:
-        """Let the change be a batch of a stream and its checkpoint; ``streams.Checkpoints.confirm`` calls it."""
+        """Let the change be a batch of a stream and its checkpoint; ``checkpoints.Checkpoints.confirm`` calls it."""
         self._tx.mark(stream, epoch, run, position, manifest=manifest, keep=keep, finished=finished)
 
     def _withdraw(self) -> None:

@@ -14,8 +14,8 @@ from typing import TypeAlias
 from quacklake.connectors.maintenance import Maintained
 from quacklake.connectors.protocols import CommitInfo, PreparedCommit, Sink
 from quacklake.errors import CommitUnknown, QuacklakeError, StreamBatchDoneError
+from quacklake.extend.checkpoints import Checkpoints, Claim
 from quacklake.extend.reporting import reach
-from quacklake.extend.streams import Checkpoints, Claim
 from quacklake.extend.writes import Change, run
 from quacklake.lake import Lake
 from quacklake.pipelines.checkpoints import Manifest, confirm, unfinished

@@ -9,7 +9,7 @@ from typing import Any
 
 from quacklake.connectors.protocols import PreparedCommit
 from quacklake.errors import InputError
-from quacklake.extend.streams import Checkpoint, Checkpoints, Claim
+from quacklake.extend.checkpoints import Checkpoint, Checkpoints, Claim
 from quacklake.extend.writes import Change
 
 

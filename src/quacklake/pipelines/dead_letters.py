@@ -20,8 +20,8 @@ import pyarrow as pa
 from quacklake.connectors.nats.decoding import REJECTED
 from quacklake.connectors.nats.sink import NatsSink
 from quacklake.errors import ConfigError, InputError, NotFoundError
+from quacklake.extend.checkpoints import Checkpoint, Checkpoints
 from quacklake.extend.names import TableRef, quote
-from quacklake.extend.streams import Checkpoint, Checkpoints
 from quacklake.extend.writes import Change
 from quacklake.lake import Lake
 from quacklake.pipelines.barrier import Barrier

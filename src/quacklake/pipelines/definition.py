@@ -12,7 +12,7 @@ from typing import Any
 
 from quacklake.config.mappings import Options
 from quacklake.errors import ConfigError
-from quacklake.extend.streams import check_stream
+from quacklake.extend.checkpoints import check_stream
 
 LAKE = "lake"
 """The type of sources and sinks that are tables of the lake itself."""

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from quacklake.errors import InputError, NotFoundError, nearest
-from quacklake.extend.streams import Definition, DefinitionStore, check_stream
+from quacklake.extend.checkpoints import Definition, DefinitionStore, check_stream
 from quacklake.lake import Lake
 from quacklake.pipelines.definition import PipelineDefinition, check_secrets
 from quacklake.pipelines.pipeline import Pipeline

@@ -19,8 +19,8 @@ from quacklake.connectors.protocols import MessageSource, Sink, SourceCheckpoint
 from quacklake.core.sql.safety.reading import ReadingGuard
 from quacklake.core.sql.sessions import session_of
 from quacklake.errors import ConfigError, SqlError, UnsupportedFeatureError
+from quacklake.extend.checkpoints import Checkpoints, Claim
 from quacklake.extend.reporting import reach
-from quacklake.extend.streams import Checkpoints, Claim
 from quacklake.lake import Lake
 from quacklake.pipelines.barrier import Barrier, Prepare, Stage
 from quacklake.pipelines.definition import SOURCE_NAME, PipelineDefinition

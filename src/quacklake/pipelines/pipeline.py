@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 from quacklake.connectors.protocols import CountingSource, DatedSource
 from quacklake.errors import CommitUnknown, InputError, QuacklakeError, StreamFencedError, Transient
-from quacklake.extend.streams import Checkpoints, Claim
+from quacklake.extend.checkpoints import Checkpoints, Claim
 from quacklake.lake import Lake
 from quacklake.pipelines.barrier import Barrier
 from quacklake.pipelines.checkpoints import Manifest, manifest_view

@@ -14,7 +14,7 @@ from quacklake.connectors.options import ConnectorOptions
 from quacklake.connectors.protocols import NO_CHECKPOINT, CountingSink, Sink, Source
 from quacklake.connectors.registry import connector
 from quacklake.errors import NotFoundError, StreamMismatchError
-from quacklake.extend.streams import Claim
+from quacklake.extend.checkpoints import Claim
 from quacklake.lake import Lake
 from quacklake.pipelines.checkpoints import last_manifest
 from quacklake.pipelines.definition import LAKE, PipelineDefinition, SourceDefinition

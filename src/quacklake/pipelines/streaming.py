@@ -22,8 +22,8 @@ from quacklake.connectors.options import ConnectorOptions, resolved
 from quacklake.connectors.protocols import PreparedCommit, Sink
 from quacklake.connectors.staging import FileStage
 from quacklake.errors import ConfigError, StreamMismatchError, nearest
+from quacklake.extend.checkpoints import Checkpoints, Claim
 from quacklake.extend.reporting import reach
-from quacklake.extend.streams import Checkpoints, Claim
 from quacklake.lake import Lake
 from quacklake.pipelines.barrier import Barrier, Prepare, Stage
 from quacklake.pipelines.checkpoints import last_manifest

@@ -19,7 +19,7 @@ import quacklake
 from quacklake.core.catalog import own_tables
 from quacklake.core.maintenance.holders import new_holder
 from quacklake.core.maintenance.scheduler import claim
-from quacklake.extend.streams import StreamLease
+from quacklake.extend.checkpoints import StreamLease
 from tests.cli.conftest import Run
 
 pytestmark = pytest.mark.daily(0.5)
