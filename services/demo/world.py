@@ -15,9 +15,10 @@ from urllib.parse import quote
 
 import quacklake
 from quacklake.errors import NotFoundError, QuacklakeError, UnauthenticatedError
+from quacklake.extend.checkpoints import Checkpoints
 from quacklake.lake import Lake
 from quacklake.lake.connect import connect
-from quacklake.pipelines.checkpoints import Checkpoints, Manifest
+from quacklake.pipelines.checkpoints import Manifest
 from quacklake.pipelines.origins import sequence_of
 from quacklake.pond.pond import Pond
 from quacklake.service.app import create_app
@@ -228,7 +229,7 @@ class World:
 
     def position(self) -> int:
         """Return the last sequence whose rows every sink has shown."""
-        finished = [each for each in Checkpoints(self.ekko.handle, PIPELINE).list() if each.state == each.FINISHED]
+        finished = [each for each in Checkpoints(self.ekko, PIPELINE).list() if each.state == each.FINISHED]
         found = [sequence_of(Manifest.from_json(each.manifest).position) for each in finished]
         return max((each for each in found if each is not None), default=0)
 

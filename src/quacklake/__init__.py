@@ -81,11 +81,11 @@ __all__ = [
     "tenants",
 ]
 
-provide("adopt", "quacklake.connectors.adoption")
 provide("after_commit", "quacklake.core.materialized.views")
 provide("connect_service", "quacklake.client")
 provide("export_to", "quacklake.transfer")
 provide("find_frame", "quacklake.inputs.frames")
+provide("foreign_table", "quacklake.connectors.adoption")
 provide("import_from", "quacklake.transfer")
 provide("read_rows", "quacklake.inputs.frames")
 provide("roll_back_views", "quacklake.core.materialized.past")

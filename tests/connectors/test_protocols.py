@@ -9,10 +9,15 @@ from pathlib import Path
 
 import pytest
 
+import quacklake
 from quacklake.connectors import (
     CommitInfo,
+    CountingSource,
+    DatedSource,
+    MessageSource,
     PreparedCommit,
     ReadMode,
+    Source,
     SourceCheckpoint,
     WrittenFile,
     connector,
@@ -21,7 +26,10 @@ from quacklake.connectors import (
 )
 from quacklake.connectors.options import ConnectorOptions
 from quacklake.errors import ConfigError, InputError, MissingExtraError
+from quacklake.pipelines.definition import SourceDefinition
+from quacklake.pipelines.sinks import open_source
 
+OFFERED = (MessageSource, CountingSource, DatedSource)
 NOW = datetime(2026, 5, 4, 3, 2, 1, 12345, tzinfo=UTC)
 
 
@@ -38,6 +46,26 @@ NOW = datetime(2026, 5, 4, 3, 2, 1, 12345, tzinfo=UTC)
 )
 def test_what_is_kept_comes_back_equal(kept: SourceCheckpoint | PreparedCommit | CommitInfo) -> None:
     assert type(kept).from_json(kept.to_json()) == kept
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "offers"),
+    [
+        ("lake", {"table": "t"}, {CountingSource, DatedSource}),
+        ("delta", {"path": "t"}, {CountingSource}),
+        ("nats", {"stream": "S", "servers": "nats://127.0.0.1:1", "schema": "id BIGINT"}, {*OFFERED}),
+    ],
+)
+def test_sources_have_the_methods_that_a_pipeline_calls(
+    tmp_path: Path, kind: str, options: dict[str, str], offers: set[type]
+) -> None:
+    with quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=tmp_path / "data") as lake:
+        lake.sql("CREATE TABLE t (id BIGINT)")
+        source = open_source(lake, SourceDefinition(kind, options))
+        assert isinstance(source, Source)
+        assert not source.mode.bounded
+        assert {each for each in OFFERED if isinstance(source, each)} == offers
+        source.close()
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,14 +18,18 @@ import pytest
 
 import quacklake
 from quacklake.errors import (
+    CancelledError,
     CommitConflict,
     CommitUnknown,
     ConstraintError,
     InputError,
+    InternalError,
+    QuacklakeError,
     SchemaMismatchError,
     UnsupportedFeatureError,
 )
 from quacklake.extend import files, reads, writes
+from tests import seeds
 
 OPTIONS = {"data_inlining_row_limit": 3, "duckdb_threads": 1, "ducklake_retry_wait_ms": 1}
 
@@ -252,3 +259,116 @@ def test_a_killed_process_leaves_orphans_that_clean_up_removes(lake: quacklake.L
     assert lake.table("t").count() == 50
     lake.delete_orphaned_files(older_than="0s")
     assert stored(tmp_path) == before
+
+
+# -- commits of many callers -------------------------------------------------------------------------------------------
+
+
+class Committed:
+    """Members that a group commits, and the answers. ``held`` keeps the first commit until it is ``free``."""
+
+    def __init__(self, *, bad: Sequence[int] = (), error: type[Exception] = InputError, **options: Any) -> None:
+        self.bad, self.error = set(bad), error
+        self.groups: list[list[int]] = []
+        self.tries = 0
+        self.answers: list[tuple[int, QuacklakeError | None]] = []
+        self.held, self.free = threading.Event(), threading.Event()
+        self.group = writes.GroupCommit(self.commit, self.answer, **options)
+
+    def commit(self, members: Sequence[int]) -> None:
+        if not self.held.is_set():
+            self.held.set()
+            assert self.free.wait(30)
+        self.tries += 1
+        if self.bad & set(members):
+            raise self.error("a bad member")
+        self.groups.append(list(members))
+
+    def answer(self, answers: Sequence[tuple[int, QuacklakeError | None]]) -> None:
+        committed = {member for group in self.groups for member in group}
+        assert all(member in committed for member, error in answers if error is None), "answered before the commit"
+        self.answers += answers
+
+    def give(self, *members: int) -> list[tuple[int, str | None]]:
+        """Let the first member be alone in a group, and the others wait for the next; return the answers."""
+        assert self.group.put(members[0])
+        assert self.held.wait(30)
+        assert all(self.group.put(member) for member in members[1:])
+        self.free.set()
+        self.group.close()
+        return [(member, None if error is None else error.code) for member, error in self.answers]
+
+
+def test_callers_that_come_during_a_commit_share_the_next() -> None:
+    committed = Committed()
+    assert committed.give(*range(9)) == [(member, None) for member in range(9)]
+    assert committed.groups == [[0], list(range(1, 9))]
+
+
+def test_a_group_has_limits() -> None:
+    committed = Committed(most=3)
+    committed.give(*range(8))
+    assert committed.groups == [[0], [1, 2, 3], [4, 5, 6], [7]]
+    committed = Committed(size=lambda member: member, most_size=10)
+    committed.give(1, 4, 4, 4, 20, 1)
+    assert committed.groups == [[1], [4, 4, 4], [20], [1]]
+
+
+def test_a_bad_member_fails_alone_after_few_tries() -> None:
+    committed = Committed(bad=[40])
+    assert committed.give(*range(65)) == [(member, "input" if member == 40 else None) for member in range(65)]
+    assert committed.tries <= 2 * 7 + 2
+
+
+@pytest.mark.parametrize("error", [CommitConflict, CommitUnknown, ZeroDivisionError])
+def test_an_error_that_is_of_no_member_fails_a_group_once(
+    error: type[Exception], caplog: pytest.LogCaptureFixture
+) -> None:
+    committed = Committed(bad=[2], error=error)
+    code = InternalError.code if error is ZeroDivisionError else error.code  # type: ignore[attr-defined]
+    with caplog.at_level(logging.WARNING, "quacklake.commits"):
+        assert committed.give(0, 1, 2, 3) == [(0, None), (1, code), (2, code), (3, code)]
+    assert committed.tries == 2
+    assert [record.message.startswith("rows could not be committed") for record in caplog.records] == [True]
+
+
+def test_a_group_that_is_full_or_has_ended_takes_nothing() -> None:
+    committed = Committed(most_waiting=2)
+    assert committed.group.put(0)
+    assert committed.held.wait(30)
+    assert [committed.group.put(member) for member in (1, 2, 3)] == [True, True, False]
+    assert committed.group.waiting == 2
+    committed.group.end()
+    with pytest.raises(CancelledError):
+        committed.group.put(4)
+    assert committed.group.works
+    committed.free.set()
+    committed.group.wait()
+    assert not committed.group.works
+    assert committed.groups == [[0], [1, 2]]
+
+
+@pytest.mark.parametrize("number", range(20))
+def test_groups_of_random_callers_are_committed_once_and_in_order(number: int) -> None:
+    """Whatever is good is committed exactly once, each caller's in order, and what is bad never."""
+    chance = seeds.chance("groups", str(number))
+    bad = {member for member in range(400) if chance.random() < chance.choice((0.0, 0.02, 0.3))}
+    committed = Committed(bad=sorted(bad), most=chance.randrange(1, 90), delay=chance.choice((0.0, 0.002)))
+    committed.free.set()
+    callers = [range(start, start + 100) for start in range(0, 400, 100)]
+
+    def give(members: range) -> None:
+        assert all(committed.group.put(member) for member in members)
+
+    threads = [threading.Thread(target=give, args=(each,)) for each in callers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    committed.group.close()
+    done = [member for group in committed.groups for member in group]
+    assert sorted(done) == sorted(set(range(400)) - bad)
+    for caller in callers:
+        assert [member for member in done if member in caller] == [member for member in caller if member not in bad]
+    assert sorted(member for member, error in committed.answers if error is not None) == sorted(bad)
+    assert sorted(member for member, _ in committed.answers) == list(range(400))

@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 import quacklake
-from quacklake.pipelines.pipeline import PipelineLease
+from quacklake.extend.checkpoints import StreamLease
 from tests.connectors.sinks import FORMATS
 
 KINDS = ("lake", *FORMATS)
@@ -53,5 +53,5 @@ def end_lease(lake: quacklake.Lake, name: str = "p") -> None:
     """Take the lease from a run that has failed where it would have given it back, instead of waiting for its end."""
     with lake.handle.context.catalog.commit() as writer:
         leases = writer.meta.own["leases"]
-        mine = leases.c.lease_id == int(PipelineLease(name))
+        mine = leases.c.lease_id == int(StreamLease(name))
         writer.run("end_lease", sa.update(leases).where(mine).values(expires_ms=0))

@@ -36,8 +36,10 @@ from quacklake.errors import (
     StreamMismatchError,
     UnsupportedFeatureError,
 )
+from quacklake.extend.checkpoints import Checkpoints
+from quacklake.extend.writes import run as run_change
 from quacklake.pipelines import Pipeline, PipelineDefinition
-from quacklake.pipelines.checkpoints import Checkpoints, Manifest
+from quacklake.pipelines.checkpoints import Manifest, confirm
 from quacklake.pipelines.definitions import Definitions
 from tests import seeds
 from tests.pipelines.tables import KINDS, connect, definition, end_lease, rows, sink
@@ -297,18 +299,19 @@ def change(lake: quacklake.Lake, model: dict[int, int], chance: random.Random) -
 
 
 def test_a_run_that_was_replaced_can_neither_confirm_nor_finish(lake: quacklake.Lake, tmp_path: Path) -> None:
-    checkpoints = Checkpoints(lake.handle, "p")
+    checkpoints = Checkpoints(lake, "p")
     old = checkpoints.claim("h")
-    lake.handle.run(lambda tx: checkpoints.confirm(tx, old, Manifest(0, "here", {"d": PreparedCommit(0)})))
+    prepared = Manifest(0, "here", {"d": PreparedCommit(0)})
+    run_change(lake, lambda change: confirm(checkpoints, change, old, prepared))
     new = checkpoints.claim("h")
     assert (new.last, new.position, new.incarnation) == (0, "here", old.incarnation)
-    assert [each.checkpoint_id for each in new.unfinished] == [0]
+    assert [each.checkpoint_id for each in new.confirmed] == [0]
     with pytest.raises(StreamFencedError):
-        lake.handle.run(lambda tx: checkpoints.confirm(tx, old, Manifest(1, "there")))
+        run_change(lake, lambda change: confirm(checkpoints, change, old, Manifest(1, "there")))
     with pytest.raises(StreamFencedError):
         checkpoints.finish(old, 0)
     checkpoints.finish(new, 0)
-    assert checkpoints.claim("h").unfinished == ()
+    assert checkpoints.claim("h").confirmed == ()
 
 
 def test_two_processes_do_not_run_one_pipeline(lake: quacklake.Lake, tmp_path: Path) -> None:

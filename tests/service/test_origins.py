@@ -61,7 +61,7 @@ def definition(server: str, stream: str, **options: Any) -> dict[str, Any]:
 def rows(tmp_path_factory: pytest.TempPathFactory, nats_server: NatsServer) -> Iterator[Rows]:
     folder: Path = tmp_path_factory.mktemp("origins")
     lake = quacklake.connect(f"sqlite:///{folder}/lake.db", folder / "data", create=True)
-    stream = f"s{secrets.token_hex(6)}"
+    stream = f"o{secrets.token_hex(6)}"
     dice = random.Random(SEED)
     with NatsConnection(nats_server.url) as nats:
         nats.jetstream(f"STREAM.CREATE.{stream}", {"name": stream, "subjects": [f"{stream}.>"], "storage": "memory"})

@@ -22,7 +22,7 @@ from quacklake.errors import ConstraintError, InputError, StreamMismatchError, U
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from quacklake.spark.streams.sink import BatchReport
+    from quacklake.spark.streams.sink import WrittenBatch
 
 __all__ = ["OWN", "connect_streams", "make_session", "run_child", "same", "settings_of"]
 
@@ -223,7 +223,7 @@ def connect_streams(lake: quacklake.Lake, session: SparkSession) -> None:
     folder = Path(lake.data_path).parent
     lake.create_table("streamed", {"id": pa.int64(), "n": pa.int64()})
 
-    def run(first: int, checkpoint: str = "checkpoint") -> list[BatchReport]:
+    def run(first: int, checkpoint: str = "checkpoint") -> list[WrittenBatch]:
         new = session.range(first, first + 20, 1, 1).selectExpr("id", "id % 2 AS n")
         new.write.mode("append").parquet(f"{folder}/incoming")
         rows = session.readStream.schema("id BIGINT, n BIGINT").parquet(f"{folder}/incoming")

@@ -7,6 +7,9 @@ packages add kinds by an entry point of the group ``quacklake.connectors``.
 from quacklake.connectors.maintenance import Maintained, MaintenanceReport
 from quacklake.connectors.protocols import (
     CommitInfo,
+    CountingSource,
+    DatedSource,
+    MessageSource,
     PreparedCommit,
     ReadMode,
     Sink,
@@ -19,8 +22,11 @@ from quacklake.connectors.registry import Connector, connector, connectors
 __all__ = [
     "CommitInfo",
     "Connector",
+    "CountingSource",
+    "DatedSource",
     "Maintained",
     "MaintenanceReport",
+    "MessageSource",
     "PreparedCommit",
     "ReadMode",
     "Sink",

@@ -9,9 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from quacklake.core.storage import S3Options
 from quacklake.errors import ConfigError, nearest
-from quacklake.extend.stores import Store
+from quacklake.extend.stores import S3Options, Store
 
 _SPELLINGS = {
     "access_key": ("aws_access_key_id", "access_key_id", "s3.access-key-id", "client.access-key-id"),

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+NO_CHECKPOINT = -1
+"""The last checkpoint of a target that has none of a writer."""
+
+
 class _Stored:
     """Data that a checkpoint keeps as JSON, with a version so that a later release can read it."""
 
@@ -176,7 +180,18 @@ class ReadMode:
 
 @runtime_checkable
 class Source(Protocol):
-    """Something that gives batches of rows, and can begin again where it was."""
+    """Something that gives batches of rows, and can begin again where it was.
+
+    It may have more to offer: see ``MessageSource``, ``CountingSource`` and ``DatedSource``.
+    """
+
+    @property
+    def mode(self) -> ReadMode:
+        """The rows that it reads."""
+
+    @property
+    def caught_up(self) -> bool:
+        """True when nothing more is here now; False where only ``poll_next`` can tell."""
 
     def schema(self) -> pa.Schema:
         """Return the columns of every batch."""
@@ -195,6 +210,30 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Let go of everything. Harmless when done twice."""
+
+
+@runtime_checkable
+class MessageSource(Protocol):
+    """A source of messages, some of which may be no rows."""
+
+    def take_rejected(self) -> pa.Table:
+        """Return the messages since the last call that are not rows, with ``_data`` and ``_reason``."""
+
+
+@runtime_checkable
+class CountingSource(Protocol):
+    """A source that knows how much comes after a position: a sequence, or a version."""
+
+    def behind(self, position: int) -> int:
+        """Return how many messages or versions come after a position. Works on a source that is not started."""
+
+
+@runtime_checkable
+class DatedSource(CountingSource, Protocol):
+    """A source that knows since when something comes after a position."""
+
+    def waiting_since(self, position: int) -> datetime | None:
+        """Return when the first message or version after a position was made; None without one."""
 
 
 @runtime_checkable
@@ -225,7 +264,7 @@ class CountingSink(Protocol):
     """A sink whose target says which checkpoint of the writer it has."""
 
     def last_checkpoint(self) -> int | None:
-        """Return the last checkpoint that the target shows, -1 for none; None where that cannot be known.
+        """Return the last checkpoint that the target shows, or ``NO_CHECKPOINT``; None where that cannot be known.
 
         Raises ``NotFoundError`` without a table that ``initialize`` would have made.
         """

@@ -25,6 +25,8 @@ _WEIGHED = 16
 _DICTIONARY = 256 << 10
 """The bytes of a dictionary beyond which a column has too many different values for one."""
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+ARROW_FIELD_ID = b"PARQUET:field_id"
+"""The key in the metadata of an Arrow field under which Parquet keeps the id of a column."""
 
 Values: TypeAlias = Mapping[str, str | None]
 """The values of a partition as texts."""

@@ -147,9 +147,19 @@ class TableSource(ABC):
                 return None
             self._steps = self._commits(newest)
 
-    def behind(self, version: int) -> int:
+    @property
+    def mode(self) -> ReadMode:
+        """The rows that it reads."""
+        return self.options.mode
+
+    @property
+    def caught_up(self) -> bool:
+        """False: only the next poll looks whether the table has something new."""
+        return False
+
+    def behind(self, position: int) -> int:
         """Return how many versions the table has after one."""
-        return max(0, self.newest() - version)
+        return max(0, self.newest() - position)
 
     def current_checkpoint(self) -> SourceCheckpoint:
         """Return how far the batches have come that were returned."""

@@ -6,6 +6,8 @@
 ``extend.files``          data files that an engine writes: names, partitions, statistics, clean-up
 ``extend.writes``         work in one commit, again after a conflict, once for a key
 ``extend.inputs``         rows of people as Arrow: frames, dictionaries, dataclasses, files
+``extend.adopting``       tables of other formats whose files a lake adopts
+``extend.checkpoints``    batches that are in a lake once, checkpoints, and definitions of streams
 ``extend.names``          names of tables and columns: checked, compared, and written into SQL
 ``extend.stores``         files of a lake wherever they are
 ``extend.duckdbs``        DuckDB beside the lake, the same on every version
@@ -21,9 +23,34 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from quacklake.extend import duckdbs, files, inputs, names, reads, reporting, schemas, stores, writes
+    from quacklake.extend import (
+        adopting,
+        checkpoints,
+        duckdbs,
+        files,
+        inputs,
+        names,
+        reads,
+        reporting,
+        schemas,
+        stores,
+        writes,
+    )
 
-__all__ = ["duckdbs", "files", "inputs", "names", "reads", "reporting", "schemas", "stores", "writes"]
+__all__ = [
+    "adopting",
+    "checkpoints",
+    "duckdbs",
+    "files",
+    "inputs",
+    "names",
+    "reads",
+    "reporting",
+    "schemas",
+    "stores",
+    "writes",
+    ,
+]
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -2,33 +2,49 @@
 
 ``run`` calls a function with a ``Change`` and commits what it has noted there as one snapshot. Whatever the change has
 planned, it has read: if another commit touches that meanwhile, the function runs again on the newer snapshot.
+``GroupCommit`` gathers what many callers want to commit at once.
 """
 
 from __future__ import annotations
 
 import hashlib
+import logging
+import queue
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quacklake import telemetry
 from quacklake.core.format.objects import request_stream
 from quacklake.core.format.snapshots import Operation
+from quacklake.core.operations import keyed_changes
 from quacklake.core.operations.handles import LakeHandle
 from quacklake.core.operations.options import StreamPositions
 from quacklake.core.scan import to_predicate
 from quacklake.core.transaction import DeleteTarget, Transaction, positions_by_file
-from quacklake.errors import InputError, StreamBatchDoneError
+from quacklake.errors import (
+    CancelledError,
+    CatalogError,
+    CommitError,
+    InputError,
+    InternalError,
+    QuacklakeError,
+    StorageError,
+    StreamBatchDoneError,
+)
 from quacklake.extend.files import Staging
 from quacklake.extend.reads import PLACES, ReadPlan, find_deleted, find_table, plan_in
 from quacklake.lake.lake import Lake, LakeTransaction
 
-__all__ = ["Change", "Outcome", "run"]
+__all__ = ["Change", "GroupCommit", "Outcome", "run"]
 
 T = TypeVar("T")
+_log = logging.getLogger("quacklake.commits")
 
 _ASKED = "extend"
 _FILE, _VERSION, _POSITION = PLACES.names
@@ -128,6 +144,45 @@ class Change:
         self._tx.pending(info).delete(plan._plan, target)
         return target.count
 
+    def upsert(
+        self, table: str, rows: pa.Table, on: Sequence[str], order_by: str | None = None, *, evolve: bool = False
+    ) -> None:
+        """Update or insert rows by key, the last by ``order_by``; ``evolve`` adds the columns that the table lacks.
+
+        Raise ``ConstraintError`` for a key that comes twice, where there is no last.
+
+        >>> from quacklake.extend.example import example_lake
+        >>> rows = pa.table({"id": [0, 0], "name": ["later", "earlier"], "at": [2, 1]})
+        >>> with example_lake() as lake:
+        ...     _ = run(lake, lambda change: change.upsert("events", rows, ["id"], "at", evolve=True))
+        ...     lake.table("events").to_pylist(["name"], where="id = 0")
+        [{'name': 'later'}]
+        """
+        info = find_table(self._tx, table)
+        context = self.transaction.handle.context
+        keyed_changes.upsert(context, self._tx, info, rows, on, order_by, evolve=evolve)
+
+    def apply_changes(self, table: str, rows: pa.Table, on: Sequence[str], *, evolve: bool = False) -> int:
+        """Apply the rows of a change feed, with ``_change_type`` and maybe ``_commit_version``; return the deletions.
+
+        The last change of a key counts. Raise ``ConstraintError`` for a key that one commit put twice, and
+        ``SchemaMismatchError`` without the columns that describe a change.
+
+        >>> from quacklake.extend.example import example_lake
+        >>> rows = pa.table({"id": [0, 12], "name": ["a", "new"], "_change_type": ["delete", "insert"]})
+        >>> with example_lake() as lake:
+        ...     run(lake, lambda change: change.apply_changes("events", rows, ["id"])).value
+        1
+        """
+        info = find_table(self._tx, table)
+        return keyed_changes.apply_changes(self.transaction.handle.context, self._tx, info, rows, on, evolve=evolve)
+
+    def mark(
+        self, stream: str, epoch: int, run: str, position: str, *, manifest: str, keep: int, finished: bool
+    ) -> None:
+        """Let the change be a batch of a stream and its checkpoint; ``checkpoints.Checkpoints.confirm`` calls it."""
+        self._tx.mark(stream, epoch, run, position, manifest=manifest, keep=keep, finished=finished)
+
     def _withdraw(self) -> None:
         """Take the staged files back: the change is surely not committed."""
         for staging in self._stagings:
@@ -226,3 +281,153 @@ def _find_done(lake: Lake, mark: str | None) -> Outcome[T] | None:
     # the marks of requests are not for principals, who may run work nevertheless
     done = StreamPositions(LakeHandle(lake.handle.context)).done([mark]).get(mark)
     return None if done is None else Outcome(None, done.snapshot_id or 0, repeated=True)
+
+
+class GroupCommit(Generic[T]):
+    """Commits in groups what many callers bring: while one group is committed, the next one gathers.
+
+    ``commit`` commits a group of members, and raises what keeps it from that. ``answer`` is called after that, never
+    before, with each member of the group and None, or its error. Both run in a thread of the object, one at a time,
+    and members keep their order. A group that is refused is tried again in halves, so that a bad member fails alone;
+    errors of the catalog, of the store and of the commit itself are those of all its members, without another try.
+
+    A group has ``most`` members, and no further one once their ``size`` together reaches ``most_size``. With a
+    ``delay``, one that has two members waits so many seconds for others; with ``waits_alone``, so does a single one.
+    ``idle`` is called when nothing waits any more.
+
+    >>> from quacklake.extend.example import example_lake
+    >>> answers = []
+    >>> with example_lake() as lake:
+    ...     lake.table("events").set_not_null("id")
+    ...     group = GroupCommit(lambda rows: lake.table("events").append(rows), answers.extend)
+    ...     [group.put({"id": id_, "name": "grouped"}) for id_ in (12, None, 13)]
+    ...     group.close()
+    ...     lake.table("events").count("id > 11")
+    [True, True, True]
+    2
+    >>> [(row["id"], type(error).__name__) for row, error in answers]
+    [(12, 'NoneType'), (None, 'ConstraintError'), (13, 'NoneType')]
+    """
+
+    def __init__(
+        self,
+        commit: Callable[[Sequence[T]], object],
+        answer: Callable[[Sequence[tuple[T, QuacklakeError | None]]], object],
+        *,
+        most: int = 256,
+        most_waiting: int = 4096,
+        size: Callable[[T], int] | None = None,
+        most_size: int = 1 << 20,
+        delay: float = 0.0,
+        waits_alone: bool = False,
+        idle: Callable[[], object] | None = None,
+        log: logging.Logger = _log,
+        name: str = "quacklake-commit",
+    ) -> None:
+        self._commit, self._answer, self._idle, self._log = commit, answer, idle, log
+        self._most, self._most_waiting = most, most_waiting
+        self._size, self._most_size = size, most_size
+        self._delay, self._alone = delay, 1 if waits_alone else 2
+        self._queue: queue.SimpleQueue[T | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._ended = False
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
+
+    def put(self, member: T) -> bool:
+        """Let a member be committed soon; return False when ``most_waiting`` others wait, and it is not taken.
+
+        Raise ``CancelledError`` after ``end``.
+        """
+        with self._lock:
+            if self._ended:
+                raise CancelledError("nothing more is committed here", hint="send it again")
+            if self._queue.qsize() >= self._most_waiting:
+                return False
+            self._queue.put(member)
+        return True
+
+    @property
+    def waiting(self) -> int:
+        """The number of members that wait for a group."""
+        return self._queue.qsize()
+
+    @property
+    def works(self) -> bool:
+        """True until all is committed after ``end``."""
+        return self._thread.is_alive()
+
+    def end(self) -> None:
+        """Commit what waits, and take no more."""
+        with self._lock:
+            self._ended = True
+            self._queue.put(None)
+
+    def wait(self) -> None:
+        """Wait until all is committed after ``end``."""
+        self._thread.join()
+
+    def close(self) -> None:
+        """Commit what waits, take no more, and return when that is done."""
+        self.end()
+        self.wait()
+
+    def _work(self) -> None:
+        ended = False
+        while not ended:
+            first = self._queue.get()
+            if first is None:
+                return
+            group, ended = self._gather(first)
+            self._settle(group)
+            if self._idle is not None and self._queue.empty():
+                self._idle()
+
+    def _gather(self, first: T) -> tuple[list[T], bool]:
+        """Return those that wait, and whether they are the last."""
+        group, size = [first], self._weigh(first)
+        until = time.monotonic() + self._delay
+        while len(group) < self._most and size < self._most_size:
+            left = until - time.monotonic() if len(group) >= self._alone else 0
+            try:
+                following = self._queue.get(timeout=left) if left > 0 else self._queue.get_nowait()
+            except queue.Empty:
+                break
+            if following is None:
+                return group, True
+            group.append(following)
+            size += self._weigh(following)
+        return group, False
+
+    def _weigh(self, member: T) -> int:
+        return 0 if self._size is None else self._size(member)
+
+    def _settle(self, group: list[T]) -> None:
+        """Commit a group and answer it, in halves where it is refused."""
+        parts = [group]
+        while parts:
+            part = parts.pop()
+            error = self._try(part)
+            if error is None or len(part) == 1 or isinstance(error, _OF_ALL):
+                self._answer([(member, error) for member in part])
+            else:
+                telemetry.count("commit.groups_split")
+                middle = len(part) // 2
+                parts += [part[middle:], part[:middle]]
+
+    def _try(self, group: Sequence[T]) -> QuacklakeError | None:
+        """Commit a group; return what kept it from that."""
+        try:
+            self._commit(group)
+        except QuacklakeError as error:
+            if isinstance(error, _OF_ALL):
+                self._log.warning("rows could not be committed: %s", error.message, extra=telemetry.error_facts(error))
+            return error
+        except BaseException as error:  # the thread goes on for those that follow
+            self._log.exception("rows could not be committed")
+            return InternalError(f"the rows could not be committed: {type(error).__name__}")
+        return None
+
+
+_OF_ALL = (CatalogError, StorageError, CommitError, InternalError)
+"""Errors that do not say that some member of a group is bad."""

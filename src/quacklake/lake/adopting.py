@@ -61,7 +61,11 @@ Deleted = Callable[[int], pa.Array]
 
 @dataclass(frozen=True, slots=True)
 class ForeignField:
-    """A column of a foreign table, or a node inside one; files have it under ``id`` or one of the ``names``."""
+    """A column of a foreign table, or a node inside one; files have it under ``id`` or one of the ``names``.
+
+    >>> ForeignField("renamed", "int64", id=1, names=("first",)).type
+    'int64'
+    """
 
     name: str
     type: str
@@ -79,7 +83,11 @@ class ForeignField:
 
 @dataclass(frozen=True, slots=True)
 class ForeignFile:
-    """A Parquet file of a foreign table; ``values`` are those of columns that are not in it, by name, as texts."""
+    """A Parquet file of a foreign table; ``values`` are those of columns that are not in it, by name, as texts.
+
+    >>> ForeignFile("/tables/t/day=1/part-0.parquet", {"day": "1"}).deleted is None
+    True
+    """
 
     url: str
     values: Mapping[str, str | None] = field(default_factory=dict)
@@ -93,6 +101,10 @@ class ForeignTable:
     ``id`` is what its format gives a table when it is made, ``source`` what the user calls it, ``location`` its folder.
     ``folders`` are the columns that are not in the files, each with the name it has in the names of folders. ``by_id``
     says that columns of files are found by field ids, as long as a file has any.
+
+    >>> fields = (ForeignField("id", "int64", names=("id",)),)
+    >>> ForeignTable("delta:/t", "/t", "a UUID", 3, fields, (ForeignFile("/t/part-0.parquet"),)).version
+    3
     """
 
     source: str

@@ -6,7 +6,7 @@ import datetime as dt
 import html
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
@@ -259,8 +259,10 @@ class Lake(LakeWriter):
         if options or not isinstance(name, str):
             wrong = f"there is no option {next(iter(options))!r}" if options else "adopt needs a name for the table"
             raise InputError(wrong, hint='lake.adopt("delta:/path", as_="events")')
-        report: AdoptReport = provided("adopt")(self.handle, source, name, sync=sync, dry_run=dry_run)
-        return report
+        from quacklake.lake.adopting import adopt
+
+        read = partial(provided("foreign_table"), self._context.store, source)
+        return adopt(self.handle, read, name, sync=sync, dry_run=dry_run)
 
     def import_from(self, source: str, table: str | None = None, **options: Unpack[ImportOptions]) -> ImportReport:
         """Copy all tables of a source into new tables, and report what was taken over and what was not.

@@ -7,25 +7,26 @@ was confirmed. So a batch reaches all sinks or none, and each once.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack, suppress
 from typing import TypeAlias
 
 from quacklake.connectors.maintenance import Maintained
 from quacklake.connectors.protocols import CommitInfo, PreparedCommit, Sink
-from quacklake.core.operations.handles import LakeHandle
-from quacklake.core.transaction import Transaction
 from quacklake.errors import CommitUnknown, QuacklakeError, StreamBatchDoneError
+from quacklake.extend.checkpoints import Checkpoints, Claim
 from quacklake.extend.reporting import reach
-from quacklake.pipelines.checkpoints import Checkpoints, Claim, Manifest
-from quacklake.pipelines.lake_tables import Counts, Run, Work
+from quacklake.extend.writes import Change, run
+from quacklake.lake import Lake
+from quacklake.pipelines.checkpoints import Manifest, confirm, unfinished
+from quacklake.pipelines.lake_tables import Counts, Work
 from quacklake.pipelines.origins import Origins
 from quacklake.telemetry import error_facts
 
 _log = logging.getLogger("quacklake.pipeline")
 
-Stage: TypeAlias = Callable[[Run], Counts]
-"""Writes the rows of a lake table, and lets a function commit them."""
+Stage: TypeAlias = AbstractContextManager[Work]
+"""A block in which the rows of a lake table are staged, with the change that commits them."""
 Prepare: TypeAlias = Callable[[int], PreparedCommit]
 """Makes the rows of another sink durable for a checkpoint."""
 
@@ -38,18 +39,18 @@ class Barrier:
 
     def __init__(
         self,
-        handle: LakeHandle,
+        lake: Lake,
         checkpoints: Checkpoints,
         claim: Claim,
         sinks: Mapping[str, Sink],
         origins: Origins | None = None,
     ) -> None:
-        self._handle = handle
+        self._lake = lake
         self._origins = origins
         self._checkpoints = checkpoints
         self._claim = claim
         self._sinks = sinks
-        self._unfinished = list(claim.unfinished)
+        self._unfinished = unfinished(claim)
         self.last = claim.last
         self.commits: dict[str, CommitInfo] = {}
         self.tables: Mapping[str, str] = {}
@@ -119,33 +120,20 @@ class Barrier:
 
     def _confirm(self, manifest: Manifest, stages: Mapping[str, Stage]) -> dict[str, Counts]:
         """Commit the rows of all lake tables and the checkpoint in one transaction."""
-        found: list[Counts] = []
-        handle = self._handle
+        lake = self._lake
         if self._origins is not None:
-            origin = self._origins.signature(handle.signature, manifest.checkpoint_id, manifest.position)
-            handle = handle.signed(origin)
+            lake = self._origins.signed(lake, manifest.checkpoint_id, manifest.position)
+        with ExitStack() as staged:
+            works = [staged.enter_context(stage) for stage in stages.values()]
 
-        def confirm(works: Sequence[Work]) -> None:
-            def all_works(tx: Transaction) -> list[Counts]:
-                counts = [work(tx) for work in works]
-                self._checkpoints.confirm(tx, self._claim, manifest)
+            def commit(change: Change) -> list[Counts]:
+                counts = [work(change) for work in works]
+                confirm(self._checkpoints, change, self._claim, manifest)
                 return counts
 
-            found[:] = handle.run(all_works)
-
-        def enter(rest: Sequence[Stage], works: Sequence[Work]) -> None:
-            if not rest:
-                confirm(works)
-                return
-
-            def run(work: Work) -> Counts:
-                enter(rest[1:], [*works, work])
-                return found[len(works)]
-
-            rest[0](run)
-
-        enter(list(stages.values()), [])
-        return dict(zip(stages, found, strict=True))
+            outcome = run(lake, commit)
+        assert outcome.value is not None
+        return dict(zip(stages, outcome.value, strict=True))
 
     def _finalize(self, manifest: Manifest) -> None:
         """Let every sink show its rows. One that fails does not keep the others from it."""

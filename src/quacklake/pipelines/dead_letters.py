@@ -9,26 +9,25 @@ publishes what is confirmed and not published yet.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
 from quacklake.connectors.nats.decoding import REJECTED
 from quacklake.connectors.nats.sink import NatsSink
-from quacklake.core.format.objects import Checkpoint, letters_stream
-from quacklake.core.format.signatures import Signature
-from quacklake.core.operations import dml
-from quacklake.core.transaction import Transaction
 from quacklake.errors import ConfigError, InputError, NotFoundError
+from quacklake.extend.checkpoints import Checkpoint, Checkpoints
 from quacklake.extend.names import TableRef, quote
+from quacklake.extend.writes import Change
 from quacklake.lake import Lake
 from quacklake.pipelines.barrier import Barrier
-from quacklake.pipelines.checkpoints import Checkpoints, Manifest
+from quacklake.pipelines.checkpoints import Manifest, unfinished
 from quacklake.pipelines.definition import PipelineDefinition
-from quacklake.pipelines.lake_tables import Counts, Run
+from quacklake.pipelines.lake_tables import Counts
 from quacklake.pipelines.sinks import folder
 
 __all__ = ["DeadLetters", "Letter"]
@@ -38,6 +37,7 @@ _CONNECTION = (
 )
 """The options of a source that also connect a sink."""
 _SINK = "stream"
+_HASH = "dead letters"
 MOST_AT_ONCE = 10_000
 
 
@@ -60,7 +60,7 @@ class DeadLetters:
     def __init__(self, lake: Lake, definition: PipelineDefinition) -> None:
         self._lake = lake
         self._definition = definition
-        self._checkpoints = Checkpoints(lake.handle, letters_stream(definition.name), keep=1)
+        self._checkpoints = Checkpoints.of_letters(lake, definition.name)
 
     @property
     def table(self) -> TableRef | None:
@@ -110,13 +110,13 @@ class DeadLetters:
             if not wanted:
                 return 0
             raise ConfigError(f'the pipeline "{self._definition.name}" has no source of messages')
-        claim = self._checkpoints.claim(letters_stream(""), accept=True)
+        claim = self._checkpoints.claim(_HASH, accept=True)
         with closing(self._sink(claim.incarnation)) as sink:
             sink.initialize(pa.schema([REJECTED.field("_subject"), REJECTED.field("_data")]))
             author = f"pipeline {self._definition.name}"
-            handle = self._lake.handle.signed(Signature(author, f"Replay {len(wanted):,} dead letters"))
-            barrier = Barrier(handle, self._checkpoints, claim, {_SINK: sink})
-            before = sum(each.records_written for one in claim.unfinished for each in one.prepared.values())
+            lake = self._lake.signed(f"Replay {len(wanted):,} dead letters", author)
+            barrier = Barrier(lake, self._checkpoints, claim, {_SINK: sink})
+            before = sum(each.records_written for one in unfinished(claim) for each in one.prepared.values())
             barrier.recover()
             if not wanted:
                 return before
@@ -127,10 +127,8 @@ class DeadLetters:
                     sink.write_batch(batch)
                 return sink.prepare_commit(checkpoint_id)
 
-            def stage(run: Run) -> Counts:
-                return run(lambda tx: self._remove(tx, wanted))
-
-            barrier.commit(barrier.last + 1, "{}", {"letters": stage}, {_SINK: prepare})
+            removal = nullcontext(partial(self._remove, wanted))
+            barrier.commit(barrier.last + 1, "{}", {"letters": removal}, {_SINK: prepare})
         return before + len(wanted)
 
     def _read(self, rows: Sequence[int]) -> pa.Table:
@@ -148,12 +146,9 @@ class DeadLetters:
         kept = found.select(["_subject", "_data"])
         return kept.cast(pa.schema([("_subject", pa.string()), ("_data", pa.binary())]))
 
-    def _remove(self, tx: Transaction, rows: Sequence[int]) -> Counts:
-        ref = self.table
-        assert ref is not None
-        table = tx.find_table(ref.schema, ref.name)
+    def _remove(self, rows: Sequence[int], change: Change) -> Counts:
         listed = ", ".join(f"{row:d}" for row in rows)
-        removed = dml.delete(self._lake.handle.context, tx, table, f"rowid IN ({listed})")
+        removed = change.transaction.table(str(self._definition.dead_letters)).delete(f"rowid IN ({listed})")
         if removed != len(rows):
             raise NotFoundError("some of the dead letters were removed meanwhile", hint="look at them again")
         return {"rows": removed}

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from quacklake.config.mappings import Options
-from quacklake.core.format.objects import check_stream
 from quacklake.errors import ConfigError
+from quacklake.extend.checkpoints import check_stream
 
 LAKE = "lake"
 """The type of sources and sinks that are tables of the lake itself."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace as replaced
 from datetime import UTC, datetime
 from typing import Any
 
-from quacklake.core.catalog import own_tables
-from quacklake.core.format.objects import Definition, check_stream
-from quacklake.errors import AlreadyExistsError, InputError, NotFoundError, nearest
+from quacklake.errors import InputError, NotFoundError, nearest
+from quacklake.extend.checkpoints import Definition, DefinitionStore, check_stream
 from quacklake.lake import Lake
 from quacklake.pipelines.definition import PipelineDefinition, check_secrets
 from quacklake.pipelines.pipeline import Pipeline
@@ -22,15 +22,12 @@ class Definitions:
     """The definitions of a lake, by kind and name. Names are found whatever their case."""
 
     def __init__(self, lake: Lake) -> None:
-        lake.handle.check_whole("pipelines")
         self.lake = lake
-        self._catalog = lake.handle.context.catalog
+        self._store = DefinitionStore(lake)
 
     def list(self, kind: str | None = None) -> list[Definition]:
         """Return the definitions of a kind, or all, by name."""
-        with self._catalog.read() as reader:
-            reader.snapshots.check_there()
-            return own_tables.definitions(reader, kind)
+        return self._store.list(kind)
 
     def find(self, kind: str, name: str) -> Definition | None:
         """Return a definition, or None."""
@@ -56,33 +53,16 @@ class Definitions:
         check_stream(name)
         check_secrets(body, name)
         made = Definition(kind, name, json.dumps(body, sort_keys=True), CREATED, datetime.now(UTC))
-        with self._catalog.commit() as writer:
-            writer.snapshots.check_there()
-            for known in own_tables.definitions(writer, kind):
-                if known.name.lower() == name.lower():
-                    if not replace:
-                        said = f"use OR REPLACE, or DROP {kind.upper()} {name}"
-                        raise AlreadyExistsError(f'there is a {kind} "{known.name}" already', hint=said)
-                    own_tables.remove_definition(writer, kind, known.name)
-            own_tables.put_definition(writer, made)
+        self._store.put(made, replace=replace)
         return made
 
     def drop(self, kind: str, name: str) -> None:
         """Remove a definition, and the position of a pipeline. Raises ``NotFoundError``."""
-        found = self.get(kind, name)
-        with self._catalog.commit() as writer:
-            writer.snapshots.check_there()
-            own_tables.remove_definition(writer, kind, found.name)
-            if kind == PIPELINE and own_tables.find_stream(writer, found.name) is not None:
-                own_tables.remove_stream(writer, found.name)
-                own_tables.remove_checkpoints(writer, found.name)
+        self._store.remove(self.get(kind, name), stream=kind == PIPELINE)
 
     def set_state(self, name: str, state: str) -> None:
         """Note whether a pipeline is wanted to run."""
-        found = self.get(PIPELINE, name)
-        with self._catalog.commit() as writer:
-            writer.snapshots.check_there()
-            own_tables.put_definition(writer, Definition(PIPELINE, found.name, found.body, state, found.created))
+        self._store.put(replaced(self.get(PIPELINE, name), state=state), replace=True)
 
     def state(self, name: str) -> str | None:
         """Return what is wanted of a pipeline; None when the lake does not keep it."""

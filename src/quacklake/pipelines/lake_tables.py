@@ -9,25 +9,21 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quacklake.connectors.change_feed import FEED, KIND, OPS, VERSION
 from quacklake.connectors.options import ConnectorOptions
 from quacklake.connectors.table_source import ReadOptions, TableSource, Unit
-from quacklake.core.operations import dml
-from quacklake.core.operations.keyed_changes import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, apply_changes, upsert
-from quacklake.core.transaction import Transaction
 from quacklake.errors import ConfigError, NotFoundError
-from quacklake.extend.inputs import to_source
 from quacklake.extend.names import TableRef
+from quacklake.extend.writes import Change
 from quacklake.lake import Lake
 
 Counts: TypeAlias = dict[str, Any]
-Work: TypeAlias = Callable[[Transaction], Counts]
-Run: TypeAlias = Callable[[Work], Counts]
-"""Commits a change, alone or together with others, and returns what the change returned."""
+Work: TypeAlias = Callable[[Change], Counts]
+"""Adds to a change, and returns its numbers."""
 
 MODES = ("append", "upsert", "changes")
 _RANGE = 1_000_000
 """The row ids that are read and put in order at a time."""
-_KINDS = {"insert": "I", "update_postimage": "U", "delete": "D"}
 
 
 class LakeSink:
@@ -52,7 +48,7 @@ class LakeSink:
 
     def initialize(self, schema: pa.Schema) -> None:
         """Create the table unless it is there, and check that it has the columns of the rows."""
-        beside = (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP) if self.mode == "changes" else ()
+        beside = FEED if self.mode == "changes" else {}
         schema = pa.schema([field for field in schema if field.name not in beside])
         found = self.lake.handle.view().get_table(self.ref.schema, self.ref.name)
         if found is None:
@@ -72,22 +68,22 @@ class LakeSink:
         found = self.lake.handle.view().get_table(self.ref.schema, self.ref.name)
         return None if found is None else found.uuid
 
-    def stage(self, rows: pa.Table, run: Run) -> Counts:
-        """Let ``run`` commit the rows of a batch."""
-        context = self.lake.handle.context
+    def change(self, rows: pa.Table) -> Work:
+        """Return the change that writes the rows of a batch."""
 
-        def work(tx: Transaction) -> Counts:
-            table = tx.find_table(self.ref.schema, self.ref.name)
+        def work(change: Change) -> Counts:
             deleted = 0
+            if not rows.num_rows:
+                return {"rows": 0, "deleted": 0}
             if self.mode == "append":
-                dml.append(context, tx, table, to_source(rows), evolve=self.evolve)
+                change.transaction.table(self.table).append(rows, evolve=self.evolve)
             elif self.mode == "upsert":
-                upsert(context, tx, table, rows, self.key, self.order_by, evolve=self.evolve)
+                change.upsert(self.table, rows, self.key, self.order_by, evolve=self.evolve)
             else:
-                deleted = apply_changes(context, tx, table, rows, self.key, evolve=self.evolve)
+                deleted = change.apply_changes(self.table, rows, self.key, evolve=self.evolve)
             return {"rows": rows.num_rows - deleted, "deleted": deleted}
 
-        return run(work) if rows.num_rows else run(lambda tx: {"rows": 0, "deleted": 0})
+        return work
 
 
 class LakeSource(TableSource):
@@ -115,14 +111,14 @@ class LakeSource(TableSource):
         """Return the newest snapshot."""
         return self._lake.current_snapshot()
 
-    def behind(self, version: int) -> int:
+    def behind(self, position: int) -> int:
         """Return how many snapshots after one have changed the table."""
-        return sum(id_ > version for id_ in self._table.history().column("snapshot_id").to_pylist())
+        return sum(id_ > position for id_ in self._table.history().column("snapshot_id").to_pylist())
 
-    def waiting_since(self, version: int) -> datetime | None:
+    def waiting_since(self, position: int) -> datetime | None:
         """Return when the first snapshot after one that changed the table was made; None without one."""
         made = self._table.history().select(["snapshot_id", "snapshot_time"]).to_pylist()
-        times: list[datetime] = [each["snapshot_time"] for each in made if each["snapshot_id"] > version]
+        times: list[datetime] = [each["snapshot_time"] for each in made if each["snapshot_id"] > position]
         return min(times, default=None)
 
     def version_at(self, moment: datetime) -> int:
@@ -159,10 +155,10 @@ class LakeSource(TableSource):
     def _changed(self, rows: pa.Table) -> Iterable[pa.RecordBatch]:
         order = pc.index_in(rows.column("change_type"), pa.array(["delete", "update_preimage", "update_postimage"]))
         rows = rows.append_column("_order", order).sort_by([("rowid", "ascending"), ("_order", "ascending")])
-        feed = {CHANGE_TYPE: rows.column("change_type"), COMMIT_VERSION: rows.column("snapshot_id")}
+        feed = {KIND: rows.column("change_type"), VERSION: rows.column("snapshot_id")}
         kept = rows.select(self._table.schema.names)
         if self.options.feed and self.options.changelog == "op":
-            kinds = [_KINDS.get(kind.as_py()) for kind in feed[CHANGE_TYPE]]
+            kinds = [OPS.get(kind.as_py()) for kind in feed[KIND]]
             kept = kept.append_column("_op", pa.array(kinds, pa.string())).filter(pc.is_valid(pa.array(kinds)))
         elif self.options.feed:
             for name, values in feed.items():
@@ -180,7 +176,7 @@ def _with_change(schema: pa.Schema, options: ReadOptions) -> pa.Schema:
         return schema
     if options.changelog == "op":
         return schema.append(pa.field("_op", pa.string()))
-    return schema.append(pa.field(CHANGE_TYPE, pa.string())).append(pa.field(COMMIT_VERSION, pa.int64()))
+    return schema.append(pa.field(KIND, pa.string())).append(pa.field(VERSION, pa.int64()))
 
 
 def _ranges(ids: Any, read: Callable[[int, int], Iterable[pa.RecordBatch]]) -> Iterator[Unit]:

@@ -8,21 +8,21 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import sqlglot
 from sqlglot import exp
 
-from quacklake.connectors.protocols import Sink, SourceCheckpoint
+from quacklake.connectors.protocols import MessageSource, Sink, SourceCheckpoint
 from quacklake.core.sql.safety.reading import ReadingGuard
 from quacklake.core.sql.sessions import session_of
 from quacklake.errors import ConfigError, SqlError, UnsupportedFeatureError
+from quacklake.extend.checkpoints import Checkpoints, Claim
 from quacklake.extend.reporting import reach
 from quacklake.lake import Lake
 from quacklake.pipelines.barrier import Barrier, Prepare, Stage
-from quacklake.pipelines.checkpoints import Checkpoints, Claim
 from quacklake.pipelines.definition import SOURCE_NAME, PipelineDefinition
 from quacklake.pipelines.lake_tables import Counts, LakeSink
 from quacklake.pipelines.origins import Origins
@@ -84,7 +84,7 @@ class LocalRun:
             self._session.guard = ReadingGuard()  # whoever runs a pipeline runs what somebody else has written
         self._letters = None if definition.dead_letters is None else LakeSink(lake, {"table": definition.dead_letters})
         origins = Origins(definition, claim.position)
-        self.barrier = Barrier(lake.handle, checkpoints, claim, self._sinks.others, origins)
+        self.barrier = Barrier(lake, checkpoints, claim, self._sinks.others, origins)
         self._claim = claim
         self.idle = poll_interval(definition.source, definition.every)
         self.full = False
@@ -102,7 +102,7 @@ class LocalRun:
         self._sinks.initialize({name: rows.schema for name, rows in empty.items()})
         self.barrier.tables = self._sinks.table_ids()
         if self._letters is not None:
-            if not hasattr(self._source, "take_rejected"):
+            if not isinstance(self._source, MessageSource):
                 raise ConfigError("dead_letters are for sources of messages", hint="Leave it out.")
             self._letters.initialize(self._source.take_rejected().schema)
         position = self._claim.position
@@ -121,9 +121,10 @@ class LocalRun:
             self._ahead = self._reader.submit(self._gather)  # read on while this batch is committed
         rows = pa.Table.from_batches(given.batches, self._schema)
         results = self._results(rows)
-        stages: dict[str, Stage] = {name: _stage(sink, results[name]) for name, sink in self._sinks.tables.items()}
+        changes = {name: sink.change(results[name]) for name, sink in self._sinks.tables.items()}
         if given.rejected is not None:
-            stages["dead_letters"] = _stage(self._dead_letters(given.rejected), given.rejected)
+            changes["dead_letters"] = self._dead_letters(given.rejected).change(given.rejected)
+        stages: dict[str, Stage] = {name: nullcontext(change) for name, change in changes.items()}
         prepares = {name: _prepare(sink, results[name]) for name, sink in self._sinks.others.items()}
         reach("pipeline.batch.read")
         counts = self.barrier.commit(self.barrier.last + 1, position, stages, prepares)
@@ -137,8 +138,7 @@ class LocalRun:
     @property
     def bounded(self) -> bool:
         """True when the source comes to an end."""
-        mode = getattr(self._source, "mode", None) or getattr(getattr(self._source, "options", None), "mode", None)
-        return bool(getattr(mode, "bounded", False))
+        return self._source.mode.bounded
 
     def close(self) -> None:
         """Let go of the source and the sinks."""
@@ -166,11 +166,10 @@ class LocalRun:
                 break
             found.append(batch)
             rows, size = rows + batch.num_rows, size + batch.nbytes
-            if getattr(self._source, "caught_up", False):
+            if self._source.caught_up:
                 full = False
                 break
-        take = getattr(self._source, "take_rejected", None)
-        rejected = None if take is None else take()
+        rejected = self._source.take_rejected() if isinstance(self._source, MessageSource) else None
         position = self._source.current_checkpoint().to_json()
         return _Gathered(found, position, rejected if rejected is not None and rejected.num_rows else None, full)
 
@@ -199,10 +198,6 @@ class LocalRun:
             return found
         finally:
             self._session.unregister(SOURCE_NAME)
-
-
-def _stage(sink: LakeSink, rows: pa.Table) -> Stage:
-    return lambda run: sink.stage(rows, run)
 
 
 def _prepare(sink: Sink, rows: pa.Table) -> Prepare:

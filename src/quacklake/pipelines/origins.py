@@ -12,8 +12,8 @@ from typing import Any
 
 from sqlglot import exp
 
-from quacklake.core.format.signatures import Signature
 from quacklake.errors import SqlError
+from quacklake.lake import Lake
 from quacklake.pipelines.definition import SOURCE_NAME, PipelineDefinition
 from quacklake.pipelines.windows import parse_query
 
@@ -93,12 +93,13 @@ class Origins:
         """Note that a batch was committed: the next begins behind its position."""
         self._after = position
 
-    def signature(self, given: Signature, checkpoint_id: int, position: str) -> Signature:
-        """Return the signature of a batch's commit. What the user of the lake has given stays."""
+    def signed(self, lake: Lake, checkpoint_id: int, position: str) -> Lake:
+        """Return the lake with the origin of a batch in its commits. What the user of the lake has given stays."""
+        given = lake.handle.signature
         if given.extra is not None:
-            return given
+            return lake
         author = f"pipeline {self._name}" if given.author is None else given.author
-        return Signature(author, given.message, self.origin(checkpoint_id, position).to_extra())
+        return lake.signed(given.message, author, self.origin(checkpoint_id, position).to_extra())
 
 
 def passes_sequence(query: str | None) -> bool:

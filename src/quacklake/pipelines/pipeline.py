@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from quacklake.core.catalog.own_tables import held_lease
-from quacklake.core.maintenance.holders import has_ended
-from quacklake.core.maintenance.scheduler import hold
-from quacklake.errors import CommitUnknown, InputError, LeaseHeldError, QuacklakeError, StreamFencedError, Transient
+from quacklake.connectors.protocols import CountingSource, DatedSource
+from quacklake.errors import CommitUnknown, InputError, QuacklakeError, StreamFencedError, Transient
+from quacklake.extend.checkpoints import Checkpoints, Claim
 from quacklake.lake import Lake
 from quacklake.pipelines.barrier import Barrier
-from quacklake.pipelines.checkpoints import Checkpoints, Claim, Manifest, manifest_view
+from quacklake.pipelines.checkpoints import Manifest, manifest_view
 from quacklake.pipelines.definition import SPARK, PipelineDefinition, check_secrets
 from quacklake.pipelines.lineage import told
 from quacklake.pipelines.local import LocalRun, needs_state
@@ -61,21 +59,6 @@ class Run(Protocol):
 
 
 @dataclass(frozen=True)
-class PipelineLease:
-    """The lease of a pipeline, as the catalog counts leases: by a number."""
-
-    pipeline: str
-
-    @property
-    def name(self) -> str:
-        """The work that the lease is for."""
-        return f'pipeline "{self.pipeline}"'
-
-    def __int__(self) -> int:
-        return (1 << 62) | int.from_bytes(hashlib.sha256(self.pipeline.encode()).digest()[:7])
-
-
-@dataclass(frozen=True)
 class PipelineHold:
     """The hold of a process on a pipeline.
 
@@ -98,7 +81,7 @@ class Pipeline:
             definition = PipelineDefinition.parse(definition)
         self.lake = lake
         self.definition = definition
-        self.checkpoints = Checkpoints(lake.handle, definition.name, definition.keep_checkpoints)
+        self.checkpoints = Checkpoints(lake, definition.name, definition.keep_checkpoints)
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self._looked = 0.0
@@ -157,7 +140,8 @@ class Pipeline:
         """
         began, attempt = time.monotonic(), 0
         self.report = RunReport()
-        with self._lease() as lost, self._noted(), told(self.lake, self.definition):
+        lease = self.checkpoints.lease(self.definition.lease, self._stopped)
+        with lease as lost, self._noted(), told(self.lake, self.definition):
             while True:
                 try:
                     self._run_once(lost, until_caught_up, on_batch, restart=restart and not attempt, accept=accept)
@@ -228,12 +212,12 @@ class Pipeline:
 
     def hold(self) -> PipelineHold | None:
         """Return who holds the lease of the pipeline; None if nobody does."""
-        with self.lake.handle.context.catalog.read() as reader:
-            lease = held_lease(reader, int(PipelineLease(self.name)))
+        lease = self.checkpoints.find_lease()
         if lease is None:
             return None
-        until = datetime.now(UTC) + timedelta(milliseconds=lease.left)
-        return PipelineHold(until, until - self.definition.lease, has_ended(lease.holder))
+        left, ended = lease
+        until = datetime.now(UTC) + left
+        return PipelineHold(until, until - self.definition.lease, ended)
 
     def is_running_somewhere(self) -> bool:
         """Return whether some process holds the lease of the pipeline and is not known to have ended."""
@@ -242,22 +226,21 @@ class Pipeline:
 
     def behind(self) -> int | None:
         """Return how many messages or versions of the source were not passed on yet; None if that is not known."""
-        return self._asked(lambda source, done: int(source.behind(done)))
+        return self._asked(lambda source, done: source.behind(done))
 
     def lag(self) -> Lag | None:
         """Return how far the pipeline is behind its source, in messages and in time; None if that is not known."""
 
-        def look(source: Any, done: int) -> Lag:
-            count = int(source.behind(done))
-            since = getattr(source, "waiting_since", None)
-            if since is None or not count:
+        def look(source: CountingSource, done: int) -> Lag:
+            count = source.behind(done)
+            if not count or not isinstance(source, DatedSource):
                 return Lag(count, None if count else 0.0)
-            first = since(done)
+            first = source.waiting_since(done)
             return Lag(count, 0.0 if first is None else max(0.0, (datetime.now(UTC) - first).total_seconds()))
 
         return self._asked(look)
 
-    def _asked(self, ask: Callable[[Any, int], T]) -> T | None:
+    def _asked(self, ask: Callable[[CountingSource, int], T]) -> T | None:
         """Ask the source about what comes behind the last checkpoint; None if it cannot tell."""
         checkpoints = self.checkpoints.list()
         if not checkpoints or self.definition.source.type == SPARK:
@@ -267,7 +250,7 @@ class Pipeline:
         try:
             known = position.get("offsets", position)  # Spark has its own form
             done = known.get("sequence", known.get("after", position.get("table_version")))
-            return None if done is None or not hasattr(source, "behind") else ask(source, int(done))
+            return ask(source, int(done)) if done is not None and isinstance(source, CountingSource) else None
         except QuacklakeError:
             return None  # the source cannot be reached
         finally:
@@ -282,7 +265,7 @@ class Pipeline:
     ) -> None:
         engine, every = self.engine, self.definition.every.total_seconds()
         claim = self.checkpoints.claim(self.definition.hash, restart=restart, accept=accept)
-        self.report = replace(self.report, recovered=self.report.recovered + len(claim.unfinished))
+        self.report = replace(self.report, recovered=self.report.recovered + len(claim.confirmed))
         run = self._make(engine, claim, until_caught_up=until_caught_up)
         try:
             run.open()
@@ -332,19 +315,3 @@ class Pipeline:
             if self.note is not None:
                 with suppress(QuacklakeError):  # the end of a run must not hide how it ended
                     self.note(False)
-
-    @contextmanager
-    def _lease(self) -> Iterator[threading.Event]:
-        """Hold the lease of the pipeline; wait for that of a process that died, no longer than it lasts."""
-        until = time.monotonic() + self.definition.lease.total_seconds() * 1.1
-        catalog, lease = self.lake.handle.context.catalog, PipelineLease(self.name)
-        with ExitStack() as held:
-            while True:
-                try:
-                    lost = held.enter_context(hold(catalog, lease, self.definition.lease))
-                    break
-                except LeaseHeldError as error:
-                    if time.monotonic() >= until or self._stopped.wait(0.1):
-                        said = f'another process runs the pipeline "{self.name}"'
-                        raise LeaseHeldError(said, hint=error.hint) from None
-            yield lost

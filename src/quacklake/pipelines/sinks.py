@@ -11,12 +11,12 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from quacklake.connectors.options import ConnectorOptions
-from quacklake.connectors.protocols import CountingSink, Sink, Source
+from quacklake.connectors.protocols import NO_CHECKPOINT, CountingSink, Sink, Source
 from quacklake.connectors.registry import connector
-from quacklake.core.format.objects import NOTHING_YET
 from quacklake.errors import NotFoundError, StreamMismatchError
+from quacklake.extend.checkpoints import Claim
 from quacklake.lake import Lake
-from quacklake.pipelines.checkpoints import Claim
+from quacklake.pipelines.checkpoints import last_manifest
 from quacklake.pipelines.definition import LAKE, PipelineDefinition, SourceDefinition
 from quacklake.pipelines.lake_tables import LakeSink, LakeSource
 
@@ -57,7 +57,7 @@ class Sinks:
         A table that was dropped would come back with the new rows alone; and to a lake that was restored from a backup,
         the commits of the checkpoints that it has forgotten look like the next ones.
         """
-        known = claim.manifest
+        known = last_manifest(claim)
         for name, table in self.tables.items():
             if known is None or claim.accepted:
                 break
@@ -82,7 +82,7 @@ class Sinks:
                     f" {claim.last}: it was restored from a backup",
                     hint="restart begins again, and writes all rows once more: empty the sink first",
                 )
-            if had and last == NOTHING_YET and claim.last > len(claim.unfinished) - 1:
+            if had and last == NO_CHECKPOINT and claim.last > len(claim.confirmed) - 1:
                 raise _lost(claim, name, "the table was dropped, or another one is in its place")
 
     def table_ids(self) -> dict[str, str]:

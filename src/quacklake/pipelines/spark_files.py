@@ -10,8 +10,8 @@ from uuid import uuid4
 import pyarrow as pa
 
 from quacklake.connectors.protocols import WrittenFile
-from quacklake.connectors.staging import FileStage
-from quacklake.core.operations.keyed_changes import null_key
+from quacklake.connectors.staging import ARROW_FIELD_ID, FileStage
+from quacklake.errors import ConstraintError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -22,7 +22,6 @@ _FILES = "path STRING, bytes BIGINT, records BIGINT, partition STRING, statistic
 _CODECS = {"zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "none": "uncompressed"}
 _SMALL = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
 """Types that are one type in a file."""
-_ARROW_FIELD_ID = b"PARQUET:field_id"
 
 
 def write_files(rows: DataFrame, stage: FileStage, key: Sequence[str] = ()) -> list[WrittenFile]:
@@ -31,7 +30,7 @@ def write_files(rows: DataFrame, stage: FileStage, key: Sequence[str] = ()) -> l
 
     for name in key:
         if rows.where(f"{quote(name)} IS NULL").limit(1).count():
-            raise null_key(name)
+            raise ConstraintError(f'NULL in the key "{name}" of a change')
     few = rows.coalesce(rows.sparkSession.sparkContext.defaultParallelism)
     return _by_writer(few, stage) if _is_native(few, stage) else _by_tasks(few, stage)
 
@@ -65,7 +64,7 @@ def _by_writer(rows: DataFrame, stage: FileStage) -> list[WrittenFile]:
     assert stage.row_bytes is not None
     columns = []
     for field in stage.schema:
-        ids = {FIELD_ID: int(field.metadata[_ARROW_FIELD_ID])} if _ARROW_FIELD_ID in (field.metadata or {}) else {}
+        ids = {FIELD_ID: int(field.metadata[ARROW_FIELD_ID])} if ARROW_FIELD_ID in (field.metadata or {}) else {}
         columns.append(rows[quote(field.name)].alias(field.name, metadata=ids))
     options = {
         "compression": _CODECS[stage.compression],

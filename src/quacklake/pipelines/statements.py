@@ -11,7 +11,7 @@ import pyarrow as pa
 import sqlglot
 from sqlglot import exp
 
-from quacklake.core.sql.result import Result
+from quacklake import Result, Session
 from quacklake.errors import InputError, NotFoundError, SqlError
 from quacklake.lake import Lake
 from quacklake.pipelines.definition import LAKE, SOURCE_NAME, PipelineDefinition
@@ -22,7 +22,6 @@ from quacklake.pipelines.sinks import open_source
 from quacklake.pipelines.windows import parse_query
 
 if TYPE_CHECKING:
-    from quacklake.core.sql.session import Session
     from quacklake.core.sql.words import Cursor
 
 LOOK_ROWS = 10_000

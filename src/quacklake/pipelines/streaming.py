@@ -22,13 +22,14 @@ from quacklake.connectors.options import ConnectorOptions, resolved
 from quacklake.connectors.protocols import PreparedCommit, Sink
 from quacklake.connectors.staging import FileStage
 from quacklake.errors import ConfigError, StreamMismatchError, nearest
+from quacklake.extend.checkpoints import Checkpoints, Claim
 from quacklake.extend.reporting import reach
 from quacklake.lake import Lake
 from quacklake.pipelines.barrier import Barrier, Prepare, Stage
-from quacklake.pipelines.checkpoints import Checkpoints, Claim
+from quacklake.pipelines.checkpoints import last_manifest
 from quacklake.pipelines.definition import LAKE, SOURCE_NAME, SPARK, PipelineDefinition
 from quacklake.pipelines.joined_tables import PUSHDOWN, follow_joined
-from quacklake.pipelines.lake_tables import LakeSink
+from quacklake.pipelines.lake_tables import LakeSink, Work
 from quacklake.pipelines.local import branch, needs_state
 from quacklake.pipelines.origins import Origins
 from quacklake.pipelines.reports import BatchReport
@@ -72,7 +73,7 @@ class SparkRun:
         self._sinks = Sinks.open(lake, definition, claim.incarnation)
         self._letters = None if definition.dead_letters is None else LakeSink(lake, {"table": definition.dead_letters})
         origins = Origins(definition, claim.position)
-        self.barrier = Barrier(lake.handle, checkpoints, claim, self._sinks.others, origins)
+        self.barrier = Barrier(lake, checkpoints, claim, self._sinks.others, origins)
         self._folder = f"{folder(definition.name)}{claim.incarnation}/"
         self._store = lake.handle.context.store
         self._checkpoint = SparkCheckpoint(read_from_store(self._store, self._folder))
@@ -116,7 +117,8 @@ class SparkRun:
         hint = f"restore {self._store.url(self._folder)} as it was at checkpoint {last}, or use restart to start over"
         if found is None:
             raise StreamMismatchError(f"the progress of Spark behind checkpoint {last} is gone", hint=hint)
-        known = None if self._claim.manifest is None else self._claim.manifest.batch
+        manifest = last_manifest(self._claim)
+        known = None if manifest is None else manifest.batch
         if known not in (None, found):
             raise StreamMismatchError(
                 f"the progress of Spark is that of another checkpoint {last} than the last one in the lake", hint=hint
@@ -280,14 +282,17 @@ class SparkRun:
 
     # -- sinks ---------------------------------------------------------------------------------------------------------
 
-    def _stage(self, name: str, sink: LakeSink, rows: DataFrame) -> Stage:
+    @contextmanager
+    def _stage(self, name: str, sink: LakeSink, rows: DataFrame) -> Iterator[Work]:
         from quacklake.spark.engine import SparkEngine
         from quacklake.spark.streams.sink import SparkSink
 
         engine = SparkEngine.of(self._lake.handle, rows.sparkSession)
         keys = sink.key if sink.mode != "append" else ()
         made = SparkSink(engine, name, sink.ref, sink.mode, keys, sink.order_by, evolve=sink.evolve)
-        return lambda run: made.stage(rows, run)
+
+        with made.stage(rows) as work:
+            yield lambda change: work(change.transaction.handle.view())
 
     def _prepare(self, sink: Sink, rows: DataFrame) -> Prepare:
         def prepare(checkpoint_id: int) -> PreparedCommit:

@@ -7,7 +7,6 @@ itself, and its own error is told.
 from __future__ import annotations
 
 import asyncio
-import queue
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,6 +14,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -25,16 +25,14 @@ from quacklake.core.format.signatures import Signature
 from quacklake.core.operations.handles import LakeHandle
 from quacklake.errors import (
     CancelledError,
-    CatalogError,
-    CommitUnknown,
     InternalError,
     QuacklakeError,
-    StorageError,
     StreamBatchDoneError,
 )
 from quacklake.extend import reporting
 from quacklake.extend.names import TableRef
 from quacklake.extend.schemas import TableSchema
+from quacklake.extend.writes import GroupCommit
 from quacklake.service.bodies import PlainRows, joined, plain_rows, rows_of
 from quacklake.service.commits import RACES, committed, opened
 from quacklake.service.idempotency import ForgetKeys, Key, check_count, known_answers
@@ -205,8 +203,8 @@ class GroupCommits:
         """End the thread that has waited longest, where there are as many as may be."""
         if len(self._lakes) >= self._settings.open_lakes:
             _, oldest = self._lakes.popitem(last=False)
-            self._ending = [each for each in self._ending if each.works] + [oldest]
-            oldest.end()
+            self._ending = [each for each in self._ending if each.group.works] + [oldest]
+            oldest.group.end()
 
     def close(self) -> None:
         """Commit what waits, and end the threads."""
@@ -214,9 +212,9 @@ class GroupCommits:
             self._closed = True
             committers, ending = list(self._lakes.values()), self._ending
         for each in committers:
-            each.close()
-        for each in ending:
-            each.wait()
+            each.group.end()
+        for each in committers + ending:
+            each.group.wait()
 
 
 class _Committer:
@@ -225,69 +223,24 @@ class _Committer:
     def __init__(self, lake: Lake, settings: ServiceSettings) -> None:
         self._lake = lake  # keeps the id of its handle from being another's
         self._settings = settings
-        self._queue: queue.SimpleQueue[Append | None] = queue.SimpleQueue()
-        self._forget = ForgetKeys(settings.keep_keys)
-        self._thread = threading.Thread(target=self._work, name="quacklake-commit", daemon=True)
-        self._thread.start()
+        forget = ForgetKeys(settings.keep_keys)
+        self.group = GroupCommit(
+            self._answer,
+            _tell,
+            most=settings.group_appends,
+            most_waiting=settings.max_appends,
+            size=attrgetter("size"),
+            most_size=settings.max_body,
+            delay=settings.group_seconds,  # where two came at once there are often more on their way
+            idle=lambda: forget(lake),
+        )
 
     def put(self, append: Append) -> None:
-        if self._queue.qsize() >= self._settings.max_appends:
+        if not self.group.put(append):
             raise TooBusyError("too many appends wait to be committed")
-        self._queue.put(append)
 
-    def end(self) -> None:
-        """Let the thread end after what waits."""
-        self._queue.put(None)
-
-    @property
-    def works(self) -> bool:
-        return self._thread.is_alive()
-
-    def close(self) -> None:
-        self.end()
-        self.wait()
-
-    def wait(self) -> None:
-        self._thread.join()
-
-    def _work(self) -> None:
-        ended = False
-        while not ended:
-            first = self._queue.get()
-            if first is None:
-                return
-            group, ended = self._gather(first)
-            try:
-                self._answer(group)
-            except QuacklakeError as error:
-                for each in group:
-                    each.failed(error)
-            except BaseException as error:  # the thread goes on for the requests that follow
-                telemetry.count("service.append.failures")
-                for each in group:
-                    each.failed(InternalError(f"the rows could not be committed: {type(error).__name__}"))
-            Append.tell(group)
-            if self._queue.empty():
-                self._forget(self._lake)
-
-    def _gather(self, first: Append) -> tuple[list[Append], bool]:
-        """Return those that wait, and whether they are the last."""
-        group, size = [first], first.size
-        while len(group) < self._settings.group_appends and size <= self._settings.max_body:
-            try:
-                # where two came at once there are often more on their way
-                wait = self._settings.group_seconds if len(group) > 1 else 0
-                following = self._queue.get(timeout=wait) if wait else self._queue.get_nowait()
-            except queue.Empty:
-                break
-            if following is None:
-                return group, True
-            group.append(following)
-            size += following.size
-        return group, False
-
-    def _answer(self, group: list[Append]) -> None:
-        """Answer what was done before, commit the rest together, and what is refused one by one."""
+    def _answer(self, group: Sequence[Append]) -> None:
+        """Answer what was done before, and commit the rest together; what does not fit goes alone."""
         for number in range(RACES):
             # the commit itself finds keys that are in the lake: they are looked for only then
             fresh = self._unanswered(group, look=number > 0)
@@ -298,12 +251,6 @@ class _Committer:
                 break
             except StreamBatchDoneError:
                 continue  # another process was faster with one of the keys
-            except (CatalogError, StorageError, CommitUnknown):
-                raise  # it would not help to try them one by one
-            except QuacklakeError:
-                telemetry.count("service.append.splits")
-                refused = fresh
-                break
         else:
             refused = fresh
         for each in refused:
@@ -447,6 +394,16 @@ class _Committer:
             append.failed(error)
         else:
             append.done({"rows": append.count, "snapshot": snapshot, "repeated": False})
+
+
+def _tell(answers: Sequence[tuple[Append, QuacklakeError | None]]) -> None:
+    """Answer a group: those that are not committed with their errors."""
+    for append, error in answers:
+        if error is not None:
+            append.failed(error)
+        if isinstance(error, InternalError):
+            telemetry.count("service.append.failures")
+    Append.tell(append for append, _ in answers)
 
 
 def late() -> StalledError:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from quacklake.spark.changes.merge import SparkMerge
     from quacklake.spark.changes.staged_changes import ChangeMetrics
     from quacklake.spark.engine import SparkEngine
-    from quacklake.spark.streams.pipeline import Pipeline, Query
+    from quacklake.spark.streams.pipeline import Query, TablePipeline
     from quacklake.spark.streams.sink import SparkSink, StreamHandle
     from quacklake.spark.write.rows import SparkRows
 
@@ -386,7 +386,7 @@ class SparkLake(SparkMaintaining):
         evolve: bool = False,
         restart: bool = False,
         **unknown: object,
-    ) -> Pipeline:
+    ) -> TablePipeline:
         """Return a pipeline that passes new rows of a table through a query into another table, each exactly once.
 
         ``sql`` is a query over the new rows, which it names ``source``, or a function from DataFrame to DataFrame. The
@@ -401,9 +401,9 @@ class SparkLake(SparkMaintaining):
         target = self._sink(sink, name, mode, on, order_by, evolve=evolve, restart=restart)
         if self.handle.view().find_table(target.table.schema, target.table.name).id == found.table.id:
             raise InputError(f"a pipeline from {found.table.qualified_name} into itself would never end")
-        from quacklake.spark.streams.pipeline import Pipeline
+        from quacklake.spark.streams.pipeline import TablePipeline
 
-        return Pipeline(found, sql, target, starting=starting, restart=restart)
+        return TablePipeline(found, sql, target, starting=starting, restart=restart)
 
     def _source(
         self, table: str, starting: Bound, view: Transaction, limits: tuple[int | None, int | None], *, changes: bool

@@ -19,7 +19,7 @@ import quacklake
 from quacklake.core.catalog import own_tables
 from quacklake.core.maintenance.holders import new_holder
 from quacklake.core.maintenance.scheduler import claim
-from quacklake.pipelines.pipeline import PipelineLease
+from quacklake.extend.checkpoints import StreamLease
 from tests.cli.conftest import Run
 
 pytestmark = pytest.mark.daily(0.5)
@@ -145,10 +145,10 @@ def test_a_holder_of_another_machine_may_run(lake: quacklake.Lake, run: Run) -> 
     run("pipeline", "apply", "orders.yaml")
     catalog = lake.handle.context.catalog
     for holder in (str(uuid.uuid4()), str(uuid.UUID(new_holder(), version=4)), new_holder()):
-        claim(catalog, PipelineLease("orders"), dt.timedelta(seconds=30), holder)
+        claim(catalog, StreamLease("orders"), dt.timedelta(seconds=30), holder)
         assert run("pipeline", "status", "--output", "json").json[0]["running"] is True
         with catalog.commit() as writer:
-            own_tables.end_lease(writer, int(PipelineLease("orders")), holder)
+            own_tables.end_lease(writer, int(StreamLease("orders")), holder)
     (status,) = run("pipeline", "status", "--output", "json").json
     assert (status["running"], status["heartbeat"], status["lease_until"]) == (False, None, None)
 

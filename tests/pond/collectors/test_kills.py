@@ -14,7 +14,7 @@ from quacklake.connectors.nats.connection import NatsConnection
 from quacklake.core.faults import Fault, arm
 from quacklake.pond import Pond
 from quacklake.pond.collectors.base import Run
-from quacklake.pond.collectors.group_commit import GroupCommit
+from quacklake.pond.collectors.group_commit import SeriesWriter
 from quacklake.pond.collectors.line_protocol import parse
 from quacklake.pond.inputs import ImportOptions
 from quacklake.pond.running import run_once
@@ -48,7 +48,7 @@ def listen(place: str, lines: str, point: str) -> None:
 
 
 def write(pond: Pond, lines: str) -> None:
-    commits = GroupCommit(
+    commits = SeriesWriter(
         Run(pond, "/collectors/x"), "/t", ImportOptions("timestamp"), max_waiting=4, max_delay=0.01, max_rows=100
     )
     try:

@@ -171,7 +171,7 @@ def test_a_commit_that_fails_is_in_the_log_and_the_sender_tries_again(
     telemetry.configure_logging("warning", "json")
     try:
         with monkeypatch.context() as broken:
-            broken.setattr("quacklake.pond.collectors.group_commit.commit", fail)
+            broken.setattr("quacklake.pond.collectors.base.Run.transact", fail)
             status, _ = listener.post("/api/v2/write", f"lost temp=1 {NOON}000000000".encode())
     finally:
         logger.handlers, logger.level, logger.propagate = before

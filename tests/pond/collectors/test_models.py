@@ -13,7 +13,7 @@ import pytest
 
 from quacklake.pond import Pond
 from quacklake.pond.collectors.base import Run
-from quacklake.pond.collectors.group_commit import GroupCommit
+from quacklake.pond.collectors.group_commit import SeriesWriter
 from quacklake.pond.collectors.line_protocol import parse
 from quacklake.pond.inputs import ImportOptions
 from quacklake.pond.running import run_once
@@ -117,7 +117,7 @@ def test_lines_and_files_are_taken_once_as_the_model_says(shared: Pond, tmp_path
         shared, f"in{number}", "inbox", {"folder": str(folder), "path": f"/in{number}/all.series", "settle": "0s"}
     )
     model: dict[str, dict[tuple[int, str], float]] = {"lines": {}, "files": {}}
-    commits = GroupCommit(
+    commits = SeriesWriter(
         Run(shared, "/collectors/x"),
         f"/l{number}",
         ImportOptions("timestamp"),

@@ -39,7 +39,7 @@ class Doors(Served):
     http: httpx.Client
 
     def waiting(self) -> int:
-        return sum(each._queue.qsize() for each in self.commits._lakes.values())
+        return sum(each.group.waiting for each in self.commits._lakes.values())
 
 
 @pytest.fixture(scope="module")

@@ -21,11 +21,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from quacklake.connectors.adoption.places import Folder, plain, read, reading
-from quacklake.core.format.vectors import decode
-from quacklake.core.operations.context import LakeContext
 from quacklake.errors import CorruptFileError, NotFoundError, UnsupportedFeatureError
+from quacklake.extend.adopting import ForeignField, ForeignFile, ForeignTable, decode_vector
 from quacklake.extend.stores import Store
-from quacklake.lake.adopting import ForeignField, ForeignFile, ForeignTable
 
 _LOG = "_delta_log"
 _COMMIT = re.compile(r"(\d{20})\.json")
@@ -64,13 +62,13 @@ _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?
 Action = Mapping[str, Any]
 
 
-def foreign_table(context: LakeContext, place: str) -> ForeignTable:
+def foreign_table(store: Store, place: str) -> ForeignTable:
     """Return the newest version of the Delta table in a folder.
 
     Raises ``NotFoundError`` when there is none, ``CorruptFileError`` for a log with gaps, and
     ``UnsupportedFeatureError`` for features and types that a lake lacks.
     """
-    folder = Folder(context.store, place)
+    folder = Folder(store, place)
     with reading(f"the log of the Delta table {folder.url}"):
         return _table(folder, _Log(folder))
 
@@ -289,7 +287,7 @@ def _vector(folder: Folder, vector: Action, rows: int) -> pa.Array:
         blob = _part(folder.store, url, int(vector.get("offset") or 0), size + 8)
     else:
         raise UnsupportedFeatureError(f"a deletion vector of the Delta table {folder.url} is stored as {kind!r}")
-    positions = decode(blob, rows=rows)
+    positions = decode_vector(blob, rows=rows)
     if len(positions) != int(vector["cardinality"]):
         raise CorruptFileError(f"a deletion vector of {folder.url} does not have as many rows as the log says")
     return positions

@@ -45,10 +45,9 @@ from pyiceberg.types import (
 
 from quacklake.connectors.adoption.iceberg_deletes import DataFile, EqualityDeletes, PositionDeletes
 from quacklake.connectors.adoption.places import Folder, plain, reading
-from quacklake.core.operations.context import LakeContext
 from quacklake.errors import CorruptFileError, NotFoundError, UnsupportedFeatureError
+from quacklake.extend.adopting import ForeignField, ForeignFile, ForeignTable
 from quacklake.extend.stores import Store
-from quacklake.lake.adopting import ForeignField, ForeignFile, ForeignTable
 
 _TYPES: Mapping[type[IcebergType], str] = {
     BooleanType: "boolean",
@@ -70,21 +69,21 @@ _METADATA = re.compile(r"v?(\d+)(?:-[^/]*)?(?:\.gz)?\.metadata\.json(?:\.gz)?")
 _NO_SNAPSHOT = 0
 
 
-def foreign_table(context: LakeContext, place: str) -> ForeignTable:
+def foreign_table(store: Store, place: str) -> ForeignTable:
     """Return the current snapshot of the Iceberg table that a metadata file, or the folder of a table, describes.
 
     Raises ``NotFoundError`` when there is none, ``CorruptFileError`` for metadata that cannot be read, and
     ``UnsupportedFeatureError`` for features and types that a lake lacks.
     """
-    io = StoreIO(context.store)
-    url = _metadata_file(Folder(context.store, place))
+    io = StoreIO(store)
+    url = _metadata_file(Folder(store, place))
     with reading(f"the Iceberg table {url}"):
         try:
             metadata = FromInputFile.table_metadata(io.new_input(url))
         except ValidationError as error:
             raise CorruptFileError(f"{url} is not the metadata of an Iceberg table: {error}") from error
         fields = _fields(metadata)
-        files = tuple(_Files(context, io, metadata).read())
+        files = tuple(_Files(store, io, metadata).read())
     snapshot = metadata.current_snapshot()
     return ForeignTable(
         source=f"iceberg:{plain(place)}",
@@ -213,11 +212,11 @@ def _node(name: str, id_: int, given: IcebergType, names: Mapping[int, tuple[str
 class _Files:
     """The data files of the current snapshot, each with the deletes that apply to it."""
 
-    def __init__(self, context: LakeContext, io: StoreIO, metadata: TableMetadata) -> None:
+    def __init__(self, store: Store, io: StoreIO, metadata: TableMetadata) -> None:
         self._io = io
         self._metadata = metadata
-        self._positions = PositionDeletes(context)
-        self._equality = EqualityDeletes(context)
+        self._positions = PositionDeletes(store)
+        self._equality = EqualityDeletes(store)
         self._specs: dict[int, PartitionSpec] = metadata.specs()
 
     def read(self) -> Iterator[ForeignFile]:

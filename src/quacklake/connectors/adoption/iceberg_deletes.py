@@ -10,11 +10,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from quacklake.connectors.adoption.places import plain, read
-from quacklake.core.format.schema import FIELD_ID
-from quacklake.core.format.vectors import decode, referenced_blobs
-from quacklake.core.operations.context import LakeContext
+from quacklake.connectors.staging import ARROW_FIELD_ID
 from quacklake.errors import CorruptFileError, UnsupportedFeatureError
-from quacklake.extend.duckdbs import arrow_table
+from quacklake.extend.adopting import decode_vectors
+from quacklake.extend.duckdbs import arrow_table, connect
 from quacklake.extend.stores import Store
 
 
@@ -31,7 +30,7 @@ class DataFile:
 class PositionDeletes:
     """Delete files that name positions. They are read when the first data file asks."""
 
-    context: LakeContext
+    store: Store
     files: list[DataFile] = field(default_factory=list)
     _known: dict[str, list[tuple[int, pa.Array]]] | None = None
 
@@ -57,9 +56,9 @@ class PositionDeletes:
     def _read(self) -> dict[str, list[tuple[int, pa.Array]]]:
         known: dict[str, list[tuple[int, pa.Array]]] = {}
         for file in self.files:
-            data = read(self.context.store, file.url)
+            data = read(self.store, file.url)
             vectors = data[:4] != b"PAR1"
-            found = _vectors(data) if vectors else _positions(data, file.url)
+            found = decode_vectors(data) if vectors else _positions(data, file.url)
             for path, positions in found:
                 known.setdefault(plain(path), []).append((file.sequence, positions))
         return known
@@ -69,7 +68,7 @@ class PositionDeletes:
 class EqualityDeletes:
     """Delete files that name values: rows of older data files that have them are found by reading these columns."""
 
-    context: LakeContext
+    store: Store
     files: list[tuple[DataFile, tuple[int, ...]]] = field(default_factory=list)
     _tables: dict[str, pa.Table] = field(default_factory=dict)
 
@@ -86,14 +85,14 @@ class EqualityDeletes:
         groups: dict[tuple[int, ...], list[pa.Table]] = {}
         for deletes, ids in self._for(file):
             if deletes.url not in self._tables:
-                self._tables[deletes.url] = _columns(self.context.store, deletes.url, ids, None)
+                self._tables[deletes.url] = _columns(self.store, deletes.url, ids, None)
             groups.setdefault(ids, []).append(self._tables[deletes.url])
         for ids, tables in groups.items():
             gone = pa.concat_tables(tables, promote_options="permissive")
-            rows = _columns(self.context.store, file.url, ids, gone.schema)
+            rows = _columns(self.store, file.url, ids, gone.schema)
             rows = rows.append_column("pos", pa.array(range(rows.num_rows), pa.int64()))
             same = " AND ".join(f"r.c{id_:d} IS NOT DISTINCT FROM g.c{id_:d}" for id_ in ids)
-            with self.context.engine.connection() as connection:
+            with connect() as connection:
                 connection.register("ql_rows", rows)
                 connection.register("ql_gone", gone)
                 found = arrow_table(connection, f"SELECT pos FROM ql_rows r SEMI JOIN ql_gone g ON {same}")
@@ -118,20 +117,15 @@ def _positions(data: bytes, url: str) -> Iterator[tuple[str, pa.Array]]:
         yield path, positions.values.cast(pa.int64())
 
 
-def _vectors(data: bytes) -> Iterator[tuple[str, pa.Array]]:
-    for path, blob in referenced_blobs(data):
-        yield path, decode(blob)
-
-
 def _columns(store: Store, url: str, ids: tuple[int, ...], like: pa.Schema | None) -> pa.Table:
     """Return the columns of a file with these field ids, named ``c<id>``; a missing one is NULL, if ``like`` has it."""
     with store.open_input(store.resolve(url, False)) as source:
         try:
             file = pq.ParquetFile(source)
             names = {
-                int(field.metadata[FIELD_ID]): field.name
+                int(field.metadata[ARROW_FIELD_ID]): field.name
                 for field in file.schema_arrow
-                if field.metadata and FIELD_ID in field.metadata
+                if field.metadata and ARROW_FIELD_ID in field.metadata
             }
             rows = file.read(columns=[names[id_] for id_ in ids if id_ in names])
         except (pa.ArrowException, OSError) as error:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import glob
+import os
 import re
 import struct
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from urllib.parse import unquote
 
-from quacklake.core.storage.roots import absolute
 from quacklake.errors import CorruptFileError, PathError
 from quacklake.extend.stores import Store
 
@@ -42,13 +43,18 @@ def plain(text: str, *, encoded: bool = False) -> str:
     match = _URL.match(text)
     text = unquote(text) if encoded else text
     if match is None:
-        return absolute(text)
+        return _absolute(text)
     scheme, rest = match[1].lower(), text[match.end() :]
     if scheme == "file":
-        return absolute("/" + rest.lstrip("/"))
+        return _absolute("/" + rest.lstrip("/"))
     if not rest.startswith("//"):
         raise PathError(f"{text!r} is neither a path nor a URL")
     return f"{_ALIASES.get(scheme, scheme)}:{rest}"
+
+
+def _absolute(path: str) -> str:
+    """Return a local path from the root of the file system, as text alone says it: links are not followed."""
+    return os.path.normpath(Path(path).expanduser().absolute())
 
 
 @contextmanager

@@ -19,9 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quacklake.connectors.nats.protocol import StoredMessages
-from quacklake.core.engines.duckdb.exact_reading import wider
 from quacklake.errors import ConfigError
-from quacklake.extend.duckdbs import arrow_table
+from quacklake.extend.duckdbs import arrow_table, wider
 from quacklake.extend.names import quote
 
 FORMATS = ("json", "csv", "raw", "arrow")

@@ -129,17 +129,17 @@ class NatsSource:
         """True when everything has been returned that the last look at the stream saw."""
         return self._sequence + 1 >= self._end
 
-    def behind(self, sequence: int) -> int:
+    def behind(self, position: int) -> int:
         """Return how many sequences the stream has after one."""
         with self.stream.connect() as connection:
-            return max(0, self.stream.look(connection).last - sequence)
+            return max(0, self.stream.look(connection).last - position)
 
-    def waiting_since(self, sequence: int) -> datetime | None:
+    def waiting_since(self, position: int) -> datetime | None:
         """Return when the first message after a sequence was stored; None without one."""
         with self.stream.connect() as connection:
             end = self.stream.look(connection).last + 1
             first = connection.read_range(
-                self.stream.name, sequence + 1, end, self.stream.subjects, batch=1, headers_only=True
+                self.stream.name, position + 1, end, self.stream.subjects, batch=1, headers_only=True
             )
             found = next(first, None)
             first.close()

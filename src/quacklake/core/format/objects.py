@@ -291,7 +291,11 @@ class BatchContent:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A confirmed batch of a stream, its positions and prepared commits as text; finished when every sink shows it."""
+    """A confirmed batch of a stream, its positions and prepared commits as text; finished when every sink shows it.
+
+    >>> Checkpoint("orders", 0, Checkpoint.CONFIRMED, "{}", dt.datetime(2026, 1, 1, tzinfo=dt.UTC)).state
+    'confirmed'
+    """
 
     stream: str
     checkpoint_id: int
@@ -305,7 +309,11 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A source, sink or pipeline that the lake keeps; ``state`` is what its owner wants of it."""
+    """A source, sink or pipeline that the lake keeps; ``state`` is what its owner wants of it.
+
+    >>> Definition("source", "orders", "{}", "created", dt.datetime(2026, 1, 1, tzinfo=dt.UTC)).kind
+    'source'
+    """
 
     kind: str
     name: str
@@ -367,7 +375,11 @@ def is_own_stream(name: str) -> bool:
 
 
 def check_stream(name: object) -> str:
-    """Return the name if a stream may be called so; raise ``InvalidNameError`` if not."""
+    """Return the name if a stream may be called so; raise ``InvalidNameError`` if not.
+
+    >>> check_stream("orders of today")
+    'orders of today'
+    """
     if not isinstance(name, str) or not name.strip() or len(name) > MAX_STREAM or not name.isprintable():
         raise InvalidNameError(
             f"a stream cannot be called {name!r:.150}", hint=f"a text of at most {MAX_STREAM} printable characters"

@@ -35,7 +35,13 @@ _REFERENCED = "referenced-data-file"
 
 
 def decode(blob: bytes | memoryview, *, rows: int | None = None) -> pa.Array:
-    """Return the positions in a blob, ascending, as ``int64``, all below ``rows``; or raise ``CorruptFileError``."""
+    """Return the positions in a deletion vector, ascending, as ``int64``, all below ``rows``.
+
+    Raise ``CorruptFileError`` for a blob that is none.
+
+    >>> decode(encode(pa.array([1, 7]))).to_pylist()
+    [1, 7]
+    """
     if len(blob) < _FRAME + len(_MAGIC) + 8:
         raise CorruptFileError("a deletion vector is too short")
     (length,) = struct.unpack_from(">I", blob, 0)

@@ -122,6 +122,9 @@ class S3Options:
     Without ``access_key`` the usual AWS chain is asked. ``endpoint`` is ``host:port`` or an ``http(s)://`` address,
     which decides ``secure`` itself. ``path_style`` puts the bucket into the path, as servers other than AWS expect.
     ``scoped`` keys are for this store alone: others in the same bucket, or in the same process, have their own.
+
+    >>> S3Options(endpoint="s3.example.org", access_key="key", secret_key="secret")
+    S3Options(endpoint='s3.example.org', region=None, secure=True, path_style=True, scoped=False)
     """
 
     endpoint: str | None = None

@@ -35,7 +35,7 @@ from quacklake.errors import (
 )
 from quacklake.pond.collectors import line_protocol, otlp
 from quacklake.pond.collectors.base import Report, Run, Runnable
-from quacklake.pond.collectors.group_commit import GroupCommit
+from quacklake.pond.collectors.group_commit import SeriesWriter
 from quacklake.pond.collectors.request_bodies import read_body
 from quacklake.pond.factories.registry import register
 from quacklake.pond.inputs import ImportOptions
@@ -112,7 +112,7 @@ class HttpListener(Runnable):
         options = ListenerOptions.of(config)
         with_token = options.token and Secret(resolved(options.token, "http-listener.token"))
         given = ImportOptions("timestamp", None, options.allow_future, options.keep_conflicts)
-        commits = GroupCommit(
+        commits = SeriesWriter(
             run,
             options.path,
             given,
@@ -135,7 +135,7 @@ class HttpListener(Runnable):
         return Report(notes=(f"took {commits.rows} rows in {commits.commits} transactions",))
 
 
-def _server(options: ListenerOptions, commits: GroupCommit, token: Secret | None) -> ThreadingHTTPServer:
+def _server(options: ListenerOptions, commits: SeriesWriter, token: Secret | None) -> ThreadingHTTPServer:
     room = threading.BoundedSemaphore(options.max_connections)
 
     class Handler(_Handler):
@@ -175,7 +175,7 @@ class _Handler(BaseHTTPRequestHandler):
     """Answers requests. Errors tell what is wrong with the request, and nothing of the pond."""
 
     options: ClassVar[ListenerOptions]
-    commits: ClassVar[GroupCommit]
+    commits: ClassVar[SeriesWriter]
     token: ClassVar[Secret | None]
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "pond", ""

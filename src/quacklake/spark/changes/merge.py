@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import reduce
 
@@ -94,7 +95,7 @@ _RANGED = (*((one, two) for one in _WHOLE for two in _WHOLE), ("date", "date"), 
 
 
 class SparkMerge(MergeBuilder):
-    """A merge of a DataFrame into a table: add clauses, then ``execute``, by default in its own commit."""
+    """A merge of a DataFrame into a table: add clauses, then ``execute``, or commit what is ``staged`` with more."""
 
     #: Columns of the source that control the merge, and are not columns of the table.
     _beside: Sequence[str] = ()
@@ -107,13 +108,18 @@ class SparkMerge(MergeBuilder):
         ref: TableRef,
         source: DataFrame,
         on: Condition | Sequence[str],
-        run: Callable[[Callable[[Transaction], ChangeMetrics]], ChangeMetrics] | None = None,
     ) -> None:
         self._engine, self._ref, self._source, self._on = engine, ref, source, on
-        self._run = run or engine.handle.run
 
     def execute(self) -> ChangeMetrics:
         """Run the merge. Raises ``ConstraintError``, with a few keys, if several source rows would change one row."""
+        with self.staged() as work:
+            metrics: ChangeMetrics = self._engine.handle.run(work)
+            return metrics
+
+    @contextmanager
+    def staged(self) -> Iterator[Callable[[Transaction], ChangeMetrics]]:
+        """Stage the source for a block, and yield the function that merges it in a transaction."""
         table = self._engine.handle.view().find_table(self._ref.schema, self._ref.name)
         statement = self._statement(self._on, table.schema)
         if isinstance(statement.on, tuple):
@@ -126,7 +132,7 @@ class SparkMerge(MergeBuilder):
             source = self._staged_source(staging)
             if self._check is not None:
                 self._check(source)
-            return self._run(lambda tx: self._merge(tx, source, statement))
+            yield lambda tx: self._merge(tx, source, statement)
         finally:
             staging.discard()
 

@@ -32,7 +32,7 @@ from quacklake.spark.read.scan import (
 from quacklake.spark.runtime.local import shown_columns, to_frame
 from quacklake.spark.runtime.session import has_time
 from quacklake.spark.runtime.types import quote
-from quacklake.spark.streams.sink import BatchReport, SparkSink
+from quacklake.spark.streams.sink import SparkSink, WrittenBatch
 from quacklake.spark.streams.source import Position, StreamPlan, StreamSource
 
 _HERE = 1 << 20  # the most bytes of files that this process reads faster than Spark starts Python on the executors
@@ -105,7 +105,7 @@ Query: TypeAlias = "str | Callable[[DataFrame], DataFrame]"
 """The query of a pipeline: SQL over ``source``, or a function of a DataFrame."""
 
 
-class Pipeline:
+class TablePipeline:
     """A source table, a query and a target table. ``run`` processes the current rows; ``start`` runs until ``stop``."""
 
     def __init__(
@@ -129,7 +129,7 @@ class Pipeline:
         return self._sink.name
 
     @property
-    def reports(self) -> list[BatchReport]:
+    def reports(self) -> list[WrittenBatch]:
         """The reports of the last batches, oldest first."""
         return list(self._sink.reports)
 
@@ -140,16 +140,16 @@ class Pipeline:
 
     # -- running -----------------------------------------------------------------------------------------------------
 
-    def run(self) -> list[BatchReport]:
+    def run(self) -> list[WrittenBatch]:
         """Process all rows that exist when a batch begins, and return the report of each batch."""
-        done: list[BatchReport] = []
+        done: list[WrittenBatch] = []
         with self._turn:
             self._claim()
             while not self._stopped.is_set() and (report := self._next()) is not None:
                 done.append(report)
         return done
 
-    def start(self, every: float = 1.0) -> Pipeline:
+    def start(self, every: float = 1.0) -> TablePipeline:
         """Keep running in a thread that looks for new rows ``every`` so many seconds, until ``stop``."""
         if self._thread is not None and self._thread.is_alive():
             raise InputError(f'the pipeline "{self.name}" runs already')
@@ -202,7 +202,7 @@ class Pipeline:
                 f'the stream "{self.name}" is at {mark.position!r}, which is not a position in a table'
             ) from None
 
-    def _next(self) -> BatchReport | None:
+    def _next(self) -> WrittenBatch | None:
         """Process one batch. Return None when there are no new rows."""
         assert self._position is not None
         end = self._source.latest(self._position)

@@ -6,7 +6,8 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from time import perf_counter
@@ -42,7 +43,6 @@ from quacklake.core.operations.statements import DUPLICATES_SHOWN, duplicate_key
 from quacklake.core.transaction import Transaction
 from quacklake.errors import StorageError, StreamBatchDoneError, UnsupportedFeatureError
 from quacklake.spark.changes.merge import SparkMerge, conform_keys
-from quacklake.spark.changes.staged_changes import ChangeMetrics
 from quacklake.spark.engine import SparkEngine
 from quacklake.spark.runtime.local import arrow_schema
 from quacklake.spark.runtime.session import has_time
@@ -55,14 +55,13 @@ from quacklake.spark.write.tasks import Fetch
 _log = logging.getLogger("quacklake.stream")
 Counts: TypeAlias = dict[str, Any]
 Work: TypeAlias = Callable[[Transaction], Counts]
-Run: TypeAlias = Callable[[Work], Counts]
-"""Commits a change in a transaction, and returns what the change returned."""
+"""Makes a change in a transaction, maybe twice, and returns its numbers."""
 
 _REPORTS = 100  # the number of batches whose reports a stream keeps
 
 
 @dataclass(frozen=True, slots=True)
-class BatchReport:
+class WrittenBatch:
     """The result of a batch: written ``rows``, data files and bytes; ``skipped`` if it was in the lake already."""
 
     epoch: int
@@ -91,7 +90,7 @@ class SparkSink:
     gaps: bool = False
     restart_from: int | None = None
     run: str = ""
-    reports: deque[BatchReport] = field(default_factory=lambda: deque(maxlen=_REPORTS))
+    reports: deque[WrittenBatch] = field(default_factory=lambda: deque(maxlen=_REPORTS))
     lock: threading.Lock = field(default_factory=threading.Lock)
     fetch: Fetch = field(init=False)
 
@@ -100,7 +99,7 @@ class SparkSink:
 
     def write(
         self, frame: DataFrame, epoch: int, position: str | None = None, content: BatchContent | None = None
-    ) -> BatchReport:
+    ) -> WrittenBatch:
         """Commit a batch, unless it is in the lake already. Raises the errors of ``Transaction.mark`` and of writes.
 
         A batch with a ``content`` is known by that, and its rows are read even if they are in the lake: Spark keeps the
@@ -109,13 +108,13 @@ class SparkSink:
         if content is not None and epoch == self.restart_from:
             content = replace(content, accepted=True)
 
-        def run(work: Work) -> Counts:
+        def marking(work: Work) -> Work:
             def marked_work(tx: Transaction) -> Counts:
                 counts = work(tx)
                 tx.mark(self.name, epoch, self.run, position, gaps=self.gaps, content=content)
                 return counts
 
-            return self.engine.handle.run(marked_work)
+            return marked_work
 
         with self.lock, telemetry.timed("stream.batch"):
             began = perf_counter()
@@ -124,14 +123,15 @@ class SparkSink:
                 known = StreamPositions(self.engine.handle).find(self.name)
                 # before any file is written
                 marked(known, self.name, self.run, epoch, None, gaps=self.gaps, content=content)
-                counts = self.stage(frame, run)
+                with self.stage(frame) as work:
+                    counts = self.engine.handle.run(marking(work))
             except StreamBatchDoneError:
                 counts = {"skipped": True}
                 if content is not None:
                     StreamPositions(self.engine.handle).note_content(self.name, self.run, epoch, content)
                     read_through(frame)
             faults.reach("stream.batch.after")
-            report = BatchReport(epoch, milliseconds=(perf_counter() - began) * 1000, **counts)
+            report = WrittenBatch(epoch, milliseconds=(perf_counter() - began) * 1000, **counts)
         self.reports.append(report)
         label = self.engine.context.catalog.label
         telemetry.count("stream.batches_skipped" if report.skipped else "stream.batches", tenant=label)
@@ -143,21 +143,22 @@ class SparkSink:
         _log.info("stream %s batch %d: %d rows, %d files, %d bytes, %.0f ms%s", self.name, *numbers, there)
         return report
 
-    def stage(self, frame: DataFrame, run: Run) -> Counts:
-        """Write a batch; ``run`` commits the change in a transaction, maybe with more in it, and maybe twice."""
+    def stage(self, frame: DataFrame) -> AbstractContextManager[Work]:
+        """Return a block in which a batch is staged, with the change that adds it to a transaction."""
         if self.mode == "append":
-            return self._append(frame, run)
+            return self._append(frame)
         table = self.engine.handle.view().find_table(self.table.schema, self.table.name)
         time = has_time(self.engine.session)
         given = given_columns(frame.schema, table, time=time)
         few = self.fetch.few(frame) if carried_alike(given, table) else None
         if few is not None:
-            return self._merge_here(few, run)
+            return nullcontext(self._merging(few))
         # the last row of each key counts, however the key is spelled
         rows = conform_keys(frame, table, self.on, time=time, evolve=self.evolve, beside=FEED_NAMES)
-        return self._merge(rows, run)
+        return self._merge(rows)
 
-    def _append(self, frame: DataFrame, run: Run) -> Counts:
+    @contextmanager
+    def _append(self, frame: DataFrame) -> Iterator[Work]:
         engine = self.engine
         rows = SparkRows(engine.context, engine.writer, frame, partial=self.evolve, fetch=self.fetch)
 
@@ -166,15 +167,15 @@ class SparkSink:
             if self.evolve:
                 table = evolution.evolve(engine.context, tx, table, arrow_schema(frame.schema, required=False))
             rows.add_to(tx, table)
-            return _counts(tx, table)
+            counts = _counts(tx, table)
+            self.fetch.last = counts["rows"]
+            return counts
 
         with rows.discarded_on_failure():
-            counts = run(work)
-        self.fetch.last = counts["rows"]
-        return counts
+            yield work
 
-    def _merge_here(self, rows: pa.Table, run: Run) -> Counts:
-        """Merge a small batch by its keys, which the driver compares."""
+    def _merging(self, rows: pa.Table) -> Work:
+        """Return the change that merges a small batch by its keys, which the driver compares."""
         context = self.engine.context
 
         def work(tx: Transaction) -> Counts:
@@ -186,31 +187,24 @@ class SparkSink:
                 upsert(context, tx, table, rows, self.on, self.order_by, evolve=self.evolve)
             return {**_counts(tx, table), "deleted": deleted}
 
-        return run(work)
+        return work
 
-    def _merge(self, frame: DataFrame, run: Run) -> Counts:
+    @contextmanager
+    def _merge(self, frame: DataFrame) -> Iterator[Work]:
         """Merge a large batch by its keys, which the executors compare."""
-        counts: Counts = {}
         changes = self.mode == "changes"
-
-        def counted(work: Callable[[Transaction], ChangeMetrics]) -> ChangeMetrics:
-            metrics: list[ChangeMetrics] = []
+        rows = changed_rows(frame, self.on) if changes else upserted_rows(frame, self.on, self.order_by)
+        merge = SparkMerge(self.engine, self.table, rows, self.on)
+        merge = changes_merge(merge, self.on) if changes else upsert_merge(merge, self.on)
+        with (merge.with_schema_evolution() if self.evolve else merge).staged() as work:
 
             def counting(tx: Transaction) -> Counts:
                 done = work(tx)
-                metrics[:] = [done]
                 table = tx.find_table(self.table.schema, self.table.name)
                 rows = {"rows": done.rows_inserted + done.rows_updated, "deleted": done.rows_deleted}
                 return {**_counts(tx, table), **rows}
 
-            counts.update(run(counting))
-            return metrics[0]
-
-        rows = changed_rows(frame, self.on) if changes else upserted_rows(frame, self.on, self.order_by)
-        merge = SparkMerge(self.engine, self.table, rows, self.on, counted)
-        merge = changes_merge(merge, self.on) if changes else upsert_merge(merge, self.on)
-        (merge.with_schema_evolution() if self.evolve else merge).execute()
-        return counts
+            yield counting
 
 
 def read_through(frame: DataFrame) -> None:
@@ -323,7 +317,7 @@ class StreamHandle:
         return bool(self.query.isActive)
 
     @property
-    def reports(self) -> list[BatchReport]:
+    def reports(self) -> list[WrittenBatch]:
         """The reports of the last batches, oldest first."""
         return list(self._sink.reports)
 

@@ -17,7 +17,12 @@ _SHOWN = 100
 
 
 def wider(kind: Any) -> str:
-    """Return a DuckDB type, at any depth, as the type that can hold all of what a JSON text may say for it."""
+    """Return a DuckDB type, at any depth, as the type that can hold all of what a JSON text may say for it.
+
+    >>> from quacklake.core.duckdb_versions import connect
+    >>> wider(connect().type("STRUCT(n INTEGER, day DATE)"))
+    'STRUCT("n" DECIMAL(38,18), "day" TIMESTAMP WITH TIME ZONE)'
+    """
     match kind.id:
         case "struct":
             return f"STRUCT({', '.join(f'{quote(name)} {wider(child)}' for name, child in kind.children)})"
