@@ -49,7 +49,6 @@ __all__ = [
     "schemas",
     "stores",
     "writes",
-    ,
 ]
 
 
