@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from time import perf_counter
 from typing import Any, Self, TypeVar
 
 import pyarrow as pa
@@ -132,18 +133,18 @@ _RUNS = 20
 class Step:
     """Counts and logs a block as one statement, which is a fault point before and after."""
 
-    __slots__ = ("_logged", "_name")
+    __slots__ = ("_name", "_start", "_statement")
 
-    def __init__(self, name: str, statement: Any) -> None:
-        self._name = name
-        self._logged = telemetry.logged(name, statement)
+    def __init__(self, name: str, statement: Any = None) -> None:
+        self._name = f"catalog.{name}"
+        self._statement = statement
 
     def __enter__(self) -> None:
         faults.reach(f"{self._name}.before")
-        self._logged.__enter__()
+        self._start = perf_counter()
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._logged.__exit__()
+        telemetry.log_step(self._name, perf_counter() - self._start, self._statement)
         if kind is None:
             telemetry.count("catalog.statements")
             faults.reach(f"{self._name}.after")
@@ -167,18 +168,14 @@ class CatalogStatements:
         """Return the same transaction with the methods of this class."""
         return cls(other.connection, other.meta, other.backend, other._cache)
 
-    def step(self, name: str, statement: Any = None) -> Step:
-        """Count and log a block as one statement of that name, which is a fault point before and after."""
-        return Step(f"catalog.{name}", statement)
-
     def run(self, name: str, statement: Any, parameters: Any = None) -> sa.CursorResult[*tuple[Any, ...]]:
         """Execute one named statement."""
-        with self.step(name, statement):
+        with Step(name, statement):
             return self.connection.execute(statement, parameters)
 
     def ask(self, name: str, statement: sa.Select[Any], parameters: Mapping[str, Any]) -> Rows:
         """Return the rows of one named select that is built once and run often."""
-        with self.step(name, statement):
+        with Step(name, statement):
             return self.backend.ask(self.connection, PreparedSelect(statement, parameters))
 
     def cached(self, key: Any, build: Any) -> Any:
@@ -257,14 +254,14 @@ class WriteStatements(CatalogStatements):
 
     def insert_many(self, name: str, table: sa.Table, keys: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         """Insert rows in bulk; one statement, whatever their number."""
-        with self.step(name):
+        with Step(name):
             self.backend.insert_many(self.connection, table, keys, rows)
 
     def update_many(
         self, name: str, table: sa.Table, where: Sequence[str], keys: Sequence[str], rows: Sequence[Sequence[Any]]
     ) -> None:
         """Update rows in bulk, each found by its values of ``where``, which come first."""
-        with self.step(name):
+        with Step(name):
             self.backend.update_many(self.connection, table, where, keys, rows)
 
     def end(self, name: str, key: str, ids: Sequence[int], snapshot: int) -> int:

@@ -183,7 +183,7 @@ class Database(ABC):
     def size(self, connection: Connection, schema: str | None) -> int | None:
         """Return the bytes of the metadata, or of the whole file; None where the database cannot tell."""
         path = self.url.path
-        return None if path is None else sum(_file_size(f"{path}{suffix}") for suffix in ("", "-wal", ".wal"))
+        return None if path is None else _file_size(f"{path}") + _file_size(f"{path}-wal") + _file_size(f"{path}.wal")
 
     def ask(self, connection: Connection, question: PreparedSelect) -> Rows:
         """Return the rows of a prepared select."""
