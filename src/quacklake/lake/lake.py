@@ -24,7 +24,7 @@ from quacklake.core.operations.versions import Version, choose_version
 from quacklake.core.progress import Progress, silent
 from quacklake.errors import InputError
 from quacklake.lake.restoring import UndoReport
-from quacklake.lake.transfers import ExportOptions, ExportReport, ImportOptions, ImportReport
+from quacklake.lake.transfers import ExportOptions, ExportReport, ImportOptions, ImportReport, export_to, import_from
 from quacklake.lake.undoing import roll_back_lake
 from quacklake.lake.writing import LakeReader, LakeWriter
 
@@ -256,8 +256,7 @@ class Lake(LakeWriter):
         if options or not isinstance(name, str):
             wrong = f"there is no option {next(iter(options))!r}" if options else "adopt needs a name for the table"
             raise InputError(wrong, hint='lake.adopt("delta:/path", as_="events")')
-        report: AdoptReport = provided("adopt")(self.handle, source, name, sync=sync, dry_run=dry_run)
-        return report
+        return adopt(self.handle, source, name, sync=sync, dry_run=dry_run)
 
     def import_from(self, source: str, table: str | None = None, **options: Unpack[ImportOptions]) -> ImportReport:
         """Copy all tables of a source into new tables, and report what was taken over and what was not.
@@ -272,8 +271,7 @@ class Lake(LakeWriter):
         An import that was interrupted goes on where it was: call it again. Raises ``AlreadyExistsError`` for a table
         that another one has made, before anything is written.
         """
-        report: ImportReport = provided("import_from")(self.handle, source, table, **options)
-        return report
+        return import_from(self.handle, source, table, **options)
 
     def export_to(
         self, target: str, tables: str | Sequence[str] = (), **options: Unpack[ExportOptions]
@@ -284,8 +282,7 @@ class Lake(LakeWriter):
         or a PostgreSQL database. ``partition_by`` makes folders such as ``year=2024``. Nothing is shown before it is
         complete, and nothing is replaced unless ``replace`` is true.
         """
-        report: ExportReport = provided("export_to")(self.handle, target, tables, **options)
-        return report
+        return export_to(self.handle, target, tables, **options)
 
     def at(
         self,
@@ -419,8 +416,7 @@ class LakeAt(LakeReader):
         self, target: str, tables: str | Sequence[str] = (), **options: Unpack[ExportOptions]
     ) -> ExportReport:
         """Write tables as they were to a target that others read; see ``Lake.export_to``."""
-        report: ExportReport = provided("export_to")(self.handle, target, tables, **options)
-        return report
+        return export_to(self.handle, target, tables, **options)
 
     def __repr__(self) -> str:
         return f"<Lake {self._context.catalog.url} at snapshot {self.snapshot_id}>"
@@ -456,3 +452,9 @@ class LakeTransaction(LakeWriter):
         if self.snapshot is not None:
             return f"<Transaction committed as snapshot {self.snapshot.id}>"
         return f"<Transaction open, on snapshot {self.handle.tx.base.id}>"
+
+
+@provided
+def adopt(handle: LakeHandle, source: str, table: str, *, sync: bool = False, dry_run: bool = False) -> AdoptReport:
+    """Register the files of a foreign table in a table of the lake; see ``Lake.adopt``."""
+    raise NotImplementedError

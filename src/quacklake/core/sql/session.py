@@ -472,7 +472,7 @@ class Session:
             if found is None and self._frame is not None and first_row(self.connection, _KNOWN, [names[0]]) is None:
                 found = extensions.find_frame(self._frame, names[0])
             if found is None and not self.guard.safe:
-                found = extensions.source_rows(self, names[0])
+                found = extensions.find_source(self, names[0])
         return found
 
     def call(self, binder: Binder, names: Sequence[str], arguments: list[Node]) -> Any:
