@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 from typing import Any, Self, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
@@ -16,7 +18,6 @@ from quacklake import telemetry
 from quacklake.core import faults
 from quacklake.core.catalog import scoped
 from quacklake.core.catalog.databases.database import Database, PreparedSelect, Rows
-from quacklake.core.catalog.json_lists import from_json
 from quacklake.core.catalog.tables import ADDED_LATER, NamedType, Tables, Text, TextBytes, flag
 from quacklake.core.format import inline
 from quacklake.core.format.inline import LIFE, data_table_name, delete_table_name, pack, parse_table_name
@@ -346,3 +347,35 @@ def _flags(values: Sequence[Any]) -> pa.Array:
     if kinds <= {bool}:
         return pa.array(values, pa.bool_())
     return pa.array(values, pa.int64()).cast(pa.bool_()) if kinds <= {int} else pa.array(map(flag, values), pa.bool_())
+
+
+def from_json(text: str, type_: pa.DataType, convert: Callable[[Sequence[Any]], pa.Array]) -> pa.Array:
+    """Return a list of integers, flags as numbers, or texts; ``convert`` makes the array of one that has others.
+
+    Python makes an object of every value in JSON. So Arrow cuts a list of very many numbers or plain texts into pieces,
+    and only one that has anything else in it is parsed.
+    """
+    if text == "[]" or (text.startswith("[null") and '"' not in text and 5 * text.count("null") + 1 == len(text)):
+        return pa.nulls(len(text) // 5, type_)
+    found = _listed_texts(text) if pa.types.is_string(type_) else _listed_numbers(text)
+    return convert(json.loads(text)) if found is None else found.cast(type_)
+
+
+def _listed_texts(text: str) -> pa.Array | None:
+    if "\\" in text or not (text.startswith('["') and text.endswith('"]')):
+        return None
+    whole = text[2:-2]
+    found = _pieces(whole, '","')
+    # a quote that is not between two texts stands beside something else
+    return found if whole.count('"') == 2 * (len(found) - 1) else None
+
+
+def _listed_numbers(text: str) -> pa.Array | None:
+    try:
+        return _pieces(text[1:-1], ",").cast(pa.int64())
+    except pa.ArrowInvalid:
+        return None
+
+
+def _pieces(text: str, separator: str) -> pa.Array:
+    return pc.list_flatten(pc.split_pattern(pa.array([text], pa.large_string()), separator))
