@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import doctest
 import importlib
+import inspect
 import pkgutil
 import re
 import subprocess
@@ -71,7 +72,7 @@ def test_examples_in_docstrings_are_true(module: ModuleType) -> None:
     assert doctest.testmod(module).failed == 0
 
 
-_MOST_EXTENSION_NAMES = 54
+_MOST_EXTENSION_NAMES = 65
 """The public names of the extension API today; it may have fewer than 120 when all products stand on it."""
 
 
@@ -85,6 +86,30 @@ def test_the_extension_api_is_small_and_each_name_has_an_example() -> None:
     ours = {name: part for name, part in parts.items() if (part.__module__ or "").startswith("quacklake.")}
     assert len(ours) > 20
     assert [name for name, part in ours.items() if ">>>" not in (part.__doc__ or "")] == []
+
+
+def find_provided() -> dict[str, tuple[str, str]]:
+    """Return the functions that lower layers declare, each with the module that declares it and the one that has it."""
+    homes = dict(re.findall(r'^provide\("(\w+)", "([\w.]+)"\)$', (SOURCE / "__init__.py").read_text(), re.MULTILINE))
+    found = {}
+    for path in SOURCE.rglob("*.py"):
+        for name in re.findall(r"^@provided\ndef (\w+)\(", path.read_text(), re.MULTILINE):
+            module = ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts)
+            found[name] = (module, homes.pop(name, ""))
+    assert homes == {}, "provided, and declared nowhere"
+    return found
+
+
+@pytest.mark.parametrize(("name", "modules"), find_provided().items())
+def test_a_function_of_a_package_above_takes_what_is_declared(name: str, modules: tuple[str, str]) -> None:
+    assert modules[1], "declared, and provided by nobody"
+    declared, made = (
+        inspect.signature(inspect.unwrap(getattr(importlib.import_module(each), name))).parameters for each in modules
+    )
+    for place, (parameter, known) in enumerate(declared.items()):
+        if known.kind is not inspect.Parameter.VAR_KEYWORD:
+            assert made[parameter].kind is known.kind
+            assert known.kind is inspect.Parameter.KEYWORD_ONLY or list(made)[place] == parameter
 
 
 def test_the_readme_lists_every_make_target() -> None:

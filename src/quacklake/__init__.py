@@ -22,7 +22,6 @@ from quacklake.errors import QuacklakeError
 if TYPE_CHECKING:
     from quacklake.core.operations.change_feed import ChangeScan
     from quacklake.core.operations.expression import Expression
-    from quacklake.core.operations.row_types import RowType
     from quacklake.core.operations.statements import MergeResult
     from quacklake.core.sql.result import Result
     from quacklake.core.sql.safety import Safety
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from quacklake.core.tenancy.tenants import Tenant, TenantStats
     from quacklake.inputs.csv_files import CsvOptions
     from quacklake.inputs.files import open_files
+    from quacklake.inputs.row_types import RowType
     from quacklake.lake.adopting import AdoptReport
     from quacklake.lake.connect import backups, connect, prune_backups, restore_backup
     from quacklake.lake.lake import Lake, LakeAt, LakeTransaction
@@ -87,8 +87,8 @@ provide("export_to", "quacklake.transfer")
 provide("find_frame", "quacklake.inputs.frames")
 provide("foreign_table", "quacklake.connectors.adoption")
 provide("import_from", "quacklake.transfer")
+provide("map_rows", "quacklake.inputs.row_types")
 provide("read_rows", "quacklake.inputs.frames")
-provide("roll_back_views", "quacklake.core.materialized.past")
 provide("run_statement", "quacklake.pipelines.statements")
 provide("run_view_statement", "quacklake.core.materialized.statements")
 provide("with_views", "quacklake.core.materialized.watching")
@@ -116,7 +116,7 @@ if not TYPE_CHECKING:
             "quacklake.lake.view": "View",
             "quacklake.notebook": "load_ipython_extension",
             "quacklake.lake.restoring": "RestoredTable UndoReport",
-            "quacklake.core.operations.row_types": "RowType",
+            "quacklake.inputs.row_types": "RowType",
             "quacklake.core.sql.sessions": "session",
             "quacklake.core.sql.safety": "Safety",
             "quacklake.core.sql.session": "Session",

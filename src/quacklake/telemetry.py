@@ -145,7 +145,7 @@ def timed(name: str, detail: object = None, *, tenant: str | None = None) -> Ite
             _add(_timings, name, seconds)
             if tenant is not None:
                 _add(_tenants.setdefault(tenant, ({}, {}))[1], name, seconds)
-        _log_step(name, detail, seconds)
+        log_step(name, seconds, detail)
 
 
 def _add(timings: dict[str, Timing], name: str, seconds: float) -> None:
@@ -157,22 +157,6 @@ def _add(timings: dict[str, Timing], name: str, seconds: float) -> None:
     )
 
 
-class logged:
-    """Logs a block with its time, and keeps no count of it: for what happens very often."""
-
-    __slots__ = ("_detail", "_name", "_start")
-
-    def __init__(self, name: str, detail: object = None) -> None:
-        self._name = name
-        self._detail = detail
-
-    def __enter__(self) -> None:
-        self._start = perf_counter()
-
-    def __exit__(self, *_: object) -> None:
-        _log_step(self._name, self._detail, perf_counter() - self._start)
-
-
 @lru_cache(maxsize=1024)
 def _place(name: str) -> tuple[logging.Logger, int, str]:
     """Return the logger of a step, its level, and the name of the step there."""
@@ -181,7 +165,7 @@ def _place(name: str) -> tuple[logging.Logger, int, str]:
     return logging.getLogger(f"{LOGGER_NAME}.{area}"), level, step
 
 
-def _log_step(name: str, detail: object, seconds: float) -> None:
+def log_step(name: str, seconds: float, detail: object = None) -> None:
     """Log a step under the logger of the first part of its name; what it is about is shown on one line, masked.
 
     A detail with an attribute ``whole`` has more to tell, which is for those who look for errors.

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 import quacklake
 from quacklake import telemetry
-from quacklake.core.catalog.json_lists import from_json
 from quacklake.core.catalog.reading import reader
+from quacklake.core.catalog.statements import from_json
 from tests.layout import LAYOUT
 
 INTEGERS = st.integers(-(2**63), 2**63 - 1)

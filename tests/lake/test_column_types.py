@@ -17,8 +17,8 @@ import pyarrow as pa
 import pytest
 
 import quacklake
-from quacklake.core.operations.column_types import to_column, to_schema
 from quacklake.errors import InputError, SchemaMismatchError
+from quacklake.inputs.column_types import to_column, to_schema
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ import pytest
 import quacklake
 from quacklake.core.duckdb_versions import connect
 from quacklake.core.engines.duckdb.idle import IdleDatabases
-from quacklake.core.sql import binder, planners
-from quacklake.core.sql.planners import Planners
+from quacklake.core.sql import binder, session_databases
 from quacklake.core.sql.safety import Safety
+from quacklake.core.sql.session_databases import Planners
 from quacklake.errors import SqlError
 from tests.engines.duckdb.test_idle import contents
 
@@ -49,8 +49,8 @@ OTHER = (
 @pytest.fixture(autouse=True)
 def waiting(monkeypatch: pytest.MonkeyPatch) -> Iterator[IdleDatabases]:
     """Let each test begin without planners that wait."""
-    own = IdleDatabases(planners.MOST_IDLE)
-    monkeypatch.setattr(planners, "idle_planners", lambda: own)
+    own = IdleDatabases(session_databases.MOST_IDLE)
+    monkeypatch.setattr(session_databases, "idle_planners", lambda: own)
     yield own
     own.close()
 

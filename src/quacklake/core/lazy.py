@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import ParamSpec, TypeVar
 
 
 def lazily(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
@@ -22,18 +23,37 @@ def lazily(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
     return get
 
 
-_provided: dict[str, str] = {}
+_homes: dict[str, str] = {}
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def provide(name: str, module: str) -> None:
-    """Say which module has the function of a name that lower layers call without knowing it.
+    """Name the module of a function that lower layers have declared with ``provided``.
 
     Only the face of the project does so: it is above all layers.
     """
-    _provided[name] = module
+    _homes[name] = module
 
 
-def provided(name: str) -> Callable[..., Any]:
-    """Return the function that ``provide`` has announced under a name."""
-    function: Callable[..., Any] = getattr(importlib.import_module(_provided[name]), name)
-    return function
+def provided(declared: Callable[P, T]) -> Callable[P, T]:
+    """Declare a function of a package above: its name, its parameters and its contract, without a body.
+
+    A call runs the function of that name in the module that ``provide`` names, which is loaded then.
+
+    >>> @provided
+    ... def sqrt(number: float) -> float:
+    ...     raise NotImplementedError
+    >>> provide("sqrt", "math")
+    >>> sqrt(9)
+    3.0
+    """
+    name = declared.__name__
+
+    @functools.wraps(declared)
+    def call(*args: P.args, **options: P.kwargs) -> T:
+        function: Callable[P, T] = getattr(importlib.import_module(_homes[name]), name)
+        return function(*args, **options)
+
+    return call

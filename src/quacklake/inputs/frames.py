@@ -230,7 +230,7 @@ def _from_frames(first: Any, rest: Iterator[Any], index: bool) -> Source:
 
 def _from_instances(first: Any, items: Iterable[Any], rest: Iterator[Any]) -> Reopened:
     """Return instances of a dataclass, converted in batches; a sequence can be read again."""
-    from quacklake.core.operations.row_types import RowType
+    from quacklake.inputs.row_types import RowType
 
     rows = RowType(type(first))
     again = isinstance(items, Sequence)

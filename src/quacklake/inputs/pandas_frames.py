@@ -107,7 +107,9 @@ def column_name(label: Any, place: int = 1) -> str:
     >>> column_name(7), column_name(("a", 1))
     ('7', "('a', '1')")
     """
-    if _is_missing(label) or (isinstance(label, str) and not label):
+    if isinstance(label, str) and label:
+        return str(label)
+    if isinstance(label, str) or _is_missing(label):
         raise InvalidNameError(f"column {place} of the rows has no name", hint="df.columns = […] names the columns")
     return str(tuple(_text(part) for part in label)) if isinstance(label, tuple) else _text(label)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from quacklake.config import Config, resolve
 from quacklake.core.catalog import parse_url
@@ -51,7 +51,7 @@ def connect(
     Raises ``ConfigError``, ``NotFoundError`` or ``UnsupportedVersionError``; no message contains a password.
     """
     if url is not None and url.startswith(("http://", "https://")):
-        return cast(Lake, provided("connect_service")(url, **settings))
+        return connect_service(url, **settings)
     handle = open_lake(
         url,
         data_path,
@@ -64,6 +64,12 @@ def connect(
         **settings,
     )
     return Lake(handle)
+
+
+@provided
+def connect_service(url: str, **settings: Any) -> Lake:
+    """Return the lake that a service has: not a ``Lake``, but an object with the same methods for reading and SQL."""
+    raise NotImplementedError
 
 
 def backups(place: str | Path, *, config_file: str | Path | None = None, **settings: Any) -> list[BackupInfo]:

@@ -24,7 +24,7 @@ from quacklake.core.operations.versions import Version, choose_version
 from quacklake.core.progress import Progress, silent
 from quacklake.errors import InputError
 from quacklake.lake.restoring import UndoReport
-from quacklake.lake.transfers import ExportOptions, ExportReport, ImportOptions, ImportReport
+from quacklake.lake.transfers import ExportOptions, ExportReport, ImportOptions, ImportReport, export_to, import_from
 from quacklake.lake.undoing import roll_back_lake
 from quacklake.lake.writing import LakeReader, LakeWriter
 
@@ -39,8 +39,9 @@ if TYPE_CHECKING:
     from quacklake.core.maintenance.verify import VerifyReport
     from quacklake.core.materialized.definition import RefreshReport
     from quacklake.core.materialized.views import MaterializedViews
+    from quacklake.core.storage import Store
     from quacklake.core.transaction import Transaction
-    from quacklake.lake.adopting import AdoptReport
+    from quacklake.lake.adopting import AdoptReport, ForeignTable
     from quacklake.lake.bisect import Bisection, Check
     from quacklake.lake.diff import LakeDiff
     from quacklake.lake.revert import Choice, RevertReport
@@ -261,7 +262,7 @@ class Lake(LakeWriter):
             raise InputError(wrong, hint='lake.adopt("delta:/path", as_="events")')
         from quacklake.lake.adopting import adopt
 
-        read = partial(provided("foreign_table"), self._context.store, source)
+        read = partial(foreign_table, self._context.store, source)
         return adopt(self.handle, read, name, sync=sync, dry_run=dry_run)
 
     def import_from(self, source: str, table: str | None = None, **options: Unpack[ImportOptions]) -> ImportReport:
@@ -277,8 +278,7 @@ class Lake(LakeWriter):
         An import that was interrupted goes on where it was: call it again. Raises ``AlreadyExistsError`` for a table
         that another one has made, before anything is written.
         """
-        report: ImportReport = provided("import_from")(self.handle, source, table, **options)
-        return report
+        return import_from(self.handle, source, table, **options)
 
     def export_to(
         self, target: str, tables: str | Sequence[str] = (), **options: Unpack[ExportOptions]
@@ -289,8 +289,7 @@ class Lake(LakeWriter):
         or a PostgreSQL database. ``partition_by`` makes folders such as ``year=2024``. Nothing is shown before it is
         complete, and nothing is replaced unless ``replace`` is true.
         """
-        report: ExportReport = provided("export_to")(self.handle, target, tables, **options)
-        return report
+        return export_to(self.handle, target, tables, **options)
 
     def at(
         self,
@@ -476,8 +475,7 @@ class LakeAt(LakeReader):
         self, target: str, tables: str | Sequence[str] = (), **options: Unpack[ExportOptions]
     ) -> ExportReport:
         """Write tables as they were to a target that others read; see ``Lake.export_to``."""
-        report: ExportReport = provided("export_to")(self.handle, target, tables, **options)
-        return report
+        return export_to(self.handle, target, tables, **options)
 
     def __repr__(self) -> str:
         return f"<Lake {self._context.catalog.url} at snapshot {self.snapshot_id}>"
@@ -513,3 +511,9 @@ class LakeTransaction(LakeWriter):
         if self.snapshot is not None:
             return f"<Transaction committed as snapshot {self.snapshot.id}>"
         return f"<Transaction open, on snapshot {self.handle.tx.base.id}>"
+
+
+@provided
+def foreign_table(store: Store, source: str) -> ForeignTable:
+    """Return the current version of the foreign table that ``kind:place`` names."""
+    raise NotImplementedError

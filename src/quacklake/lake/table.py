@@ -18,9 +18,8 @@ from quacklake.core.operations import dml, evolution
 from quacklake.core.operations.add_files import AddOptions, add_files, to_patterns
 from quacklake.core.operations.change_feed import Bound, ChangeScan
 from quacklake.core.operations.context import boundary
-from quacklake.core.operations.evolution import ColumnType
 from quacklake.core.operations.expression import Expression
-from quacklake.core.operations.row_types import Row
+from quacklake.core.operations.rows import Row
 from quacklake.core.operations.sources import Input
 from quacklake.core.operations.statements import MergeBuilder, MergeResult
 from quacklake.core.operations.versions import Version, choose_version
@@ -29,6 +28,7 @@ from quacklake.core.scan import Filter, ScanPlan, as_filter
 from quacklake.core.scan.plan import SECRET
 from quacklake.core.transaction import Transaction
 from quacklake.errors import InputError, NotFoundError
+from quacklake.inputs.column_types import to_column
 from quacklake.inputs.frames import to_source
 from quacklake.lake.adopting import ADOPTED
 from quacklake.lake.restoring import UndoReport
@@ -367,13 +367,14 @@ class Table(TableMaintenance, Tagged):
 
     # -- columns -----------------------------------------------------------------------------------------------------
 
-    def add_column(self, path: str, type: ColumnType, default: Any = None) -> None:
+    def add_column(self, path: str, type: pa.DataType | str | type, default: Any = None) -> None:
         """Add a column at the end, or with ``a.b`` a field of the struct ``a``; existing rows get ``default``.
 
         ``type`` is an Arrow type or a DuckDB type name, such as ``DECIMAL(10,2)`` or ``STRUCT(x INTEGER)[]``. A path
         calls list values ``element`` and map values ``key`` and ``value``: ``items.element.price``.
         """
-        self._write(lambda tx, table: evolution.add_column(self.handle.context, tx, table, path, type, default))
+        column = _column_type(type)
+        self._write(lambda tx, table: evolution.add_column(self.handle.context, tx, table, path, column, default))
 
     def drop_column(self, path: str) -> None:
         """Drop a column, or a field of a struct; older snapshots keep it."""
@@ -383,12 +384,13 @@ class Table(TableMaintenance, Tagged):
         """Rename a column or a field of a struct."""
         self._write(lambda tx, table: evolution.rename_column(self.handle.context, tx, table, path, new_name))
 
-    def alter_column(self, path: str, type: ColumnType) -> None:
+    def alter_column(self, path: str, type: pa.DataType | str | type) -> None:
         """Widen the type of a column or field; a nested type may also gain or lose fields, matched by name.
 
         Raises ``InputError`` for a change that could lose a value.
         """
-        self._write(lambda tx, table: evolution.alter_column(self.handle.context, tx, table, path, type))
+        column = _column_type(type)
+        self._write(lambda tx, table: evolution.alter_column(self.handle.context, tx, table, path, column))
 
     def set_default(self, path: str, value: Any) -> None:
         """Set the default of a column for new rows: a literal, or ``quacklake.expr("now()")``."""
@@ -502,6 +504,11 @@ class TableMerge(MergeBuilder):
             return dml.run_merge(self._table.handle.context, tx, table, self._source, statement)
 
         return self._table._write(work, source=self._source)
+
+
+def _column_type(type_: Any) -> evolution.ColumnType:
+    """Return a type as the core takes it. Text is SQL, where FLOAT has one meaning."""
+    return type_ if isinstance(type_, str) else to_column("column", type_)
 
 
 def _is_spark(data: object) -> bool:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
+from quacklake.core.lazy import provided
 from quacklake.core.progress import Progress
 
 if TYPE_CHECKING:
+    from quacklake.core.operations.handles import LakeHandle, SnapshotHandle
     from quacklake.inputs.csv_files import CsvOptions
 
 
@@ -93,3 +95,19 @@ class ExportReport:
     def rows(self) -> int:
         """The rows that were written."""
         return sum(table.rows for table in self.tables)
+
+
+@provided
+def import_from(
+    handle: LakeHandle, source: str, table: str | None = None, **options: Unpack[ImportOptions]
+) -> ImportReport:
+    """Copy the tables of a source into a lake; see ``Lake.import_from``."""
+    raise NotImplementedError
+
+
+@provided
+def export_to(
+    handle: LakeHandle | SnapshotHandle, target: str, tables: Sequence[str] | str = (), **options: Unpack[ExportOptions]
+) -> ExportReport:
+    """Write tables of a lake to a target that others read; see ``Lake.export_to``."""
+    raise NotImplementedError

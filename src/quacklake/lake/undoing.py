@@ -10,7 +10,6 @@ from quacklake.core.catalog.objects import Tags
 from quacklake.core.format.names import fold
 from quacklake.core.format.objects import MacroInfo, SchemaInfo, TableInfo, ViewInfo
 from quacklake.core.format.snapshots import Operation, Snapshot, parse_changes
-from quacklake.core.lazy import provided
 from quacklake.core.operations.handles import Handle, LakeHandle
 from quacklake.core.operations.reference import TableRef, renamed
 from quacklake.core.operations.versions import Version, find_snapshot
@@ -199,7 +198,9 @@ def roll_back_lake(handle: Handle, to: Version, *, dry_run: bool = False, progre
         version = _snapshot_id(handle, to)
         report = roll_back(undo, version, progress)
         if undo.write:
-            provided("roll_back_views")(handle.context, undo.tx, version)
+            from quacklake.core.materialized.past import roll_back_views
+
+            roll_back_views(handle.context, undo.tx, version)
         return report
 
     return _undo(handle, work, Operation.ROLLBACK, dry_run=dry_run)

@@ -13,7 +13,6 @@ from quacklake.core.format.objects import MacroInfo, TableInfo, ViewInfo
 from quacklake.core.format.schema import TableSchema, from_arrow
 from quacklake.core.format.snapshots import Operation
 from quacklake.core.operations import dml, evolution
-from quacklake.core.operations.column_types import to_schema
 from quacklake.core.operations.context import LakeContext
 from quacklake.core.operations.handles import Handle, HasHandle
 from quacklake.core.operations.reference import TableRef, name_parts, renamed
@@ -25,6 +24,7 @@ from quacklake.core.sql.views import check_view
 from quacklake.core.storage import Store
 from quacklake.core.transaction import Transaction
 from quacklake.errors import InputError, NotFoundError
+from quacklake.inputs.column_types import to_schema
 from quacklake.inputs.frames import to_source
 from quacklake.lake.registered_views import register_views
 from quacklake.lake.restoring import UndoReport

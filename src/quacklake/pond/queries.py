@@ -12,8 +12,8 @@ from quacklake.core.engines.duckdb.expressions import parser
 from quacklake.core.engines.duckdb.stored_texts import parse_query
 from quacklake.core.format.snapshots import Snapshot
 from quacklake.core.operations.handles import TransactionHandle
-from quacklake.core.operations.row_types import Row, RowType
 from quacklake.errors import ConfigError, InputError, NotFoundError
+from quacklake.extend.inputs import Row, RowType
 from quacklake.extend.names import fold, quote
 from quacklake.lake.lake import Lake, LakeTransaction
 from quacklake.pond import reduces

@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from quacklake.core.engines.duckdb.carrying import carried_value
 from quacklake.core.engines.duckdb.rows import fits_in_file
-from quacklake.core.operations.column_types import to_column
 from quacklake.core.sql.words import Cursor
 from quacklake.errors import InputError, QuacklakeError
 from quacklake.extend.duckdbs import arrow_reader, connect
+from quacklake.extend.inputs import to_column
 from quacklake.extend.names import literal, quote
 from quacklake.extend.schemas import Column, TableSchema
 from quacklake.lake.transfers import LeftOut

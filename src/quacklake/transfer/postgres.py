@@ -19,9 +19,9 @@ from psycopg.rows import namedtuple_row
 from pyarrow import csv
 
 from quacklake.config import redact
-from quacklake.core.operations.column_types import to_column
 from quacklake.errors import ConnectorError, ConnectorUnavailableError, InputError
 from quacklake.extend.duckdbs import arrow_reader, connect
+from quacklake.extend.inputs import to_column
 from quacklake.extend.names import quote
 from quacklake.extend.schemas import Column
 from quacklake.lake.transfers import LeftOut

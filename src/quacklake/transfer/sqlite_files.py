@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import duckdb
 import pyarrow as pa
 
-from quacklake.core.operations.column_types import to_column
 from quacklake.errors import ConnectorError, InputError
 from quacklake.extend.duckdbs import arrow_reader, connect
+from quacklake.extend.inputs import to_column
 from quacklake.extend.names import DEFAULT_SCHEMA, quote
 from quacklake.extend.schemas import Column
 from quacklake.lake.transfers import LeftOut

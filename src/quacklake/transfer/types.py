@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from quacklake.core.operations.column_types import to_column, to_schema
 from quacklake.errors import InputError
+from quacklake.extend.inputs import to_column, to_schema
 from quacklake.extend.names import quote
 from quacklake.extend.schemas import Column, TableSchema
 

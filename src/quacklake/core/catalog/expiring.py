@@ -213,7 +213,8 @@ def _keep(writer: Writer, name: str) -> None:
     """Remove the rows of dead data files from a table of SQLite: all rows, of which those that stay are put back.
 
     SQLite empties a table in a fraction of the time that it takes to remove row by row from table and indexes. Whole
-    rows are copied, with the columns that another client may have added.
+    rows are copied, with the columns that another client may have added. The line "SQLite, expired snapshots" of
+    ``benchmarks/README.md`` measures it.
     """
     table, dead = writer.meta[name].name, f"data_file_id IN (SELECT data_file_id FROM {_FILES.name})"
     for step, text in (

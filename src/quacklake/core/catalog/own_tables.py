@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from quacklake.core.catalog.databases.database import PreparedSelect
 from quacklake.core.catalog.reading.reader import Reader
+from quacklake.core.catalog.statements import Step
 from quacklake.core.catalog.tables import readable_time
 from quacklake.core.catalog.writing.writer import Writer
 from quacklake.core.format.objects import Checkpoint, Definition, StreamMark
@@ -159,7 +160,7 @@ def known_streams(reader: Reader, names: Sequence[str]) -> dict[str, StreamMark]
         return sa.select(*columns).where(reader.backend.among(table.c.name, "names"))
 
     question = PreparedSelect(reader.cached("streams_of", build), {"names": list(names)}, fresh=True)
-    with reader.step("streams_of"):
+    with Step("streams_of"):
         rows = reader.backend.ask(reader.connection, question)
     return {row[0]: StreamMark(*row) for row in rows}
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from time import perf_counter
 from typing import Any, Self, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
@@ -15,7 +18,6 @@ from quacklake import telemetry
 from quacklake.core import faults
 from quacklake.core.catalog import scoped
 from quacklake.core.catalog.databases.database import Database, PreparedSelect, Rows
-from quacklake.core.catalog.json_lists import from_json
 from quacklake.core.catalog.tables import ADDED_LATER, NamedType, Tables, Text, TextBytes, flag
 from quacklake.core.format import inline
 from quacklake.core.format.inline import LIFE, data_table_name, delete_table_name, pack, parse_table_name
@@ -132,18 +134,18 @@ _RUNS = 20
 class Step:
     """Counts and logs a block as one statement, which is a fault point before and after."""
 
-    __slots__ = ("_logged", "_name")
+    __slots__ = ("_name", "_start", "_statement")
 
-    def __init__(self, name: str, statement: Any) -> None:
-        self._name = name
-        self._logged = telemetry.logged(name, statement)
+    def __init__(self, name: str, statement: Any = None) -> None:
+        self._name = f"catalog.{name}"
+        self._statement = statement
 
     def __enter__(self) -> None:
         faults.reach(f"{self._name}.before")
-        self._logged.__enter__()
+        self._start = perf_counter()
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._logged.__exit__()
+        telemetry.log_step(self._name, perf_counter() - self._start, self._statement)
         if kind is None:
             telemetry.count("catalog.statements")
             faults.reach(f"{self._name}.after")
@@ -167,18 +169,14 @@ class CatalogStatements:
         """Return the same transaction with the methods of this class."""
         return cls(other.connection, other.meta, other.backend, other._cache)
 
-    def step(self, name: str, statement: Any = None) -> Step:
-        """Count and log a block as one statement of that name, which is a fault point before and after."""
-        return Step(f"catalog.{name}", statement)
-
     def run(self, name: str, statement: Any, parameters: Any = None) -> sa.CursorResult[*tuple[Any, ...]]:
         """Execute one named statement."""
-        with self.step(name, statement):
+        with Step(name, statement):
             return self.connection.execute(statement, parameters)
 
     def ask(self, name: str, statement: sa.Select[Any], parameters: Mapping[str, Any]) -> Rows:
         """Return the rows of one named select that is built once and run often."""
-        with self.step(name, statement):
+        with Step(name, statement):
             return self.backend.ask(self.connection, PreparedSelect(statement, parameters))
 
     def cached(self, key: Any, build: Any) -> Any:
@@ -257,14 +255,14 @@ class WriteStatements(CatalogStatements):
 
     def insert_many(self, name: str, table: sa.Table, keys: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         """Insert rows in bulk; one statement, whatever their number."""
-        with self.step(name):
+        with Step(name):
             self.backend.insert_many(self.connection, table, keys, rows)
 
     def update_many(
         self, name: str, table: sa.Table, where: Sequence[str], keys: Sequence[str], rows: Sequence[Sequence[Any]]
     ) -> None:
         """Update rows in bulk, each found by its values of ``where``, which come first."""
-        with self.step(name):
+        with Step(name):
             self.backend.update_many(self.connection, table, where, keys, rows)
 
     def end(self, name: str, key: str, ids: Sequence[int], snapshot: int) -> int:
@@ -349,3 +347,35 @@ def _flags(values: Sequence[Any]) -> pa.Array:
     if kinds <= {bool}:
         return pa.array(values, pa.bool_())
     return pa.array(values, pa.int64()).cast(pa.bool_()) if kinds <= {int} else pa.array(map(flag, values), pa.bool_())
+
+
+def from_json(text: str, type_: pa.DataType, convert: Callable[[Sequence[Any]], pa.Array]) -> pa.Array:
+    """Return a list of integers, flags as numbers, or texts; ``convert`` makes the array of one that has others.
+
+    Python makes an object of every value in JSON. So Arrow cuts a list of very many numbers or plain texts into pieces,
+    and only one that has anything else in it is parsed.
+    """
+    if text == "[]" or (text.startswith("[null") and '"' not in text and 5 * text.count("null") + 1 == len(text)):
+        return pa.nulls(len(text) // 5, type_)
+    found = _listed_texts(text) if pa.types.is_string(type_) else _listed_numbers(text)
+    return convert(json.loads(text)) if found is None else found.cast(type_)
+
+
+def _listed_texts(text: str) -> pa.Array | None:
+    if "\\" in text or not (text.startswith('["') and text.endswith('"]')):
+        return None
+    whole = text[2:-2]
+    found = _pieces(whole, '","')
+    # a quote that is not between two texts stands beside something else
+    return found if whole.count('"') == 2 * (len(found) - 1) else None
+
+
+def _listed_numbers(text: str) -> pa.Array | None:
+    try:
+        return _pieces(text[1:-1], ",").cast(pa.int64())
+    except pa.ArrowInvalid:
+        return None
+
+
+def _pieces(text: str, separator: str) -> pa.Array:
+    return pc.list_flatten(pc.split_pattern(pa.array([text], pa.large_string()), separator))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -20,7 +20,6 @@ from sqlalchemy.types import TypeDecorator, TypeEngine, UserDefinedType
 
 from quacklake.core.catalog import scoped
 from quacklake.core.catalog.indexes import COVERED, INDEXES
-from quacklake.core.catalog.late_tables import LateTables
 from quacklake.core.catalog.name_keys import name_indexes
 from quacklake.core.format.snapshots import format_time, parse_time
 from quacklake.errors import CatalogError
@@ -370,6 +369,27 @@ def _parsed(columns: str) -> tuple[ColumnSpec, ...]:
     return tuple(ColumnSpec.parse(part) for part in columns.split())
 
 
+class _LateTables(Mapping[str, sa.Table]):
+    """Tables by name, each made when it is first asked for: a statement needs a few of eighty."""
+
+    def __init__(self, makers: Mapping[str, Callable[[], sa.Table]]) -> None:
+        self._makers = makers
+        self._made: dict[str, sa.Table] = {}
+
+    def __getitem__(self, name: str) -> sa.Table:
+        found = self._made.get(name)
+        return self._made.setdefault(name, self._makers[name]()) if found is None else found
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._makers
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._makers)
+
+    def __len__(self) -> int:
+        return len(self._makers)
+
+
 Spec = Mapping[str, tuple[ColumnSpec, ...]]
 
 #: Every stock table of 1.0, without its ``ducklake_`` prefix, with its columns in order.
@@ -402,8 +422,10 @@ class Tables:
     ) -> None:
         self.version = version
         self.shared = shared
+        #: True for a lake of the format version 1.1.
+        self.is_next = has_next(version)
         #: The parts of 1.1 that the lake has.
-        self.parts = PARTS.difference(lacking) if has_next(version) else frozenset()
+        self.parts = PARTS.difference(lacking) if self.is_next else frozenset()
         self.metadata = sa.MetaData(schema=metadata_schema)
         #: Statements over these tables; values are parameters, so that all lakes of this form share them.
         self.statements: dict[Any, Any] = {}
@@ -428,8 +450,8 @@ class Tables:
                     present += (ColumnSpec.parse(f"{_PARTIAL}:text"),)
                 stock[name] = functools.partial(self._table, renamed.get(name, f"ducklake_{name}"), present)
         own = {name: functools.partial(self._table, f"quacklake_{name}", text) for name, text in OWN_TABLES.items()}
-        self._tables = LateTables(stock)
-        self.own: Mapping[str, sa.Table] = LateTables(own)
+        self._tables = _LateTables(stock)
+        self.own: Mapping[str, sa.Table] = _LateTables(own)
 
     def _lacks(self, table: str, column: str | None) -> bool:
         part = (table, column)
@@ -469,11 +491,6 @@ class Tables:
     def columns(self, table: str, names: str) -> list[sa.ColumnElement[Any]]:
         """Return some columns of a table as ``column`` does."""
         return [self.column(table, name) for name in names.split()]
-
-    @property
-    def is_next(self) -> bool:
-        """True for a lake of the format version 1.1."""
-        return has_next(self.version)
 
     def stock(self) -> list[sa.Table]:
         """Return the stock tables, in creation order."""

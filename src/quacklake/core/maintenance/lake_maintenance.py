@@ -22,7 +22,7 @@ from quacklake.core.maintenance.scheduler import DELETE_AFTER, Maintainer, Maint
 from quacklake.core.maintenance.table_maintenance import TableMaintenance, check_sizes, check_threshold
 from quacklake.core.maintenance.verify import Finding, RepairReport, VerifyReport, repair, verify
 from quacklake.core.operations.context import LakeContext, boundary
-from quacklake.core.operations.handles import Handle
+from quacklake.core.operations.handles import Handle, LakeHandle
 from quacklake.core.operations.reference import TableRef
 from quacklake.core.operations.stores import open_backups
 from quacklake.core.operations.times import Age, before, check_version
@@ -46,7 +46,7 @@ class LakeMaintenance:
     """Maintains a lake, except tables with ``auto_compact`` false. ``table`` makes the compactor of another engine."""
 
     def __init__(
-        self, handle: Handle, table: Callable[[Handle, TableRef], TableMaintenance] = TableMaintenance
+        self, handle: LakeHandle, table: Callable[[Handle, TableRef], TableMaintenance] = TableMaintenance
     ) -> None:
         handle.check_whole("maintenance")
         self.handle = handle
@@ -242,7 +242,7 @@ class LakeMaintenance:
         context = self._context
         report = verify(context.catalog, context.store, DuckDBAudit(context.engine) if deep else None, progress)
         if deep and report.snapshot >= 0:
-            report = provided("with_views")(self.handle, report, progress)
+            report = with_views(self.handle, report, progress)
         return report
 
     def repair(
@@ -320,3 +320,9 @@ class LakeMaintenance:
 def _check_where(where: Filter | None, table: str | None) -> None:
     if where is not None and table is None:
         raise InputError("where= is about the columns of one table", hint="pass table=, too")
+
+
+@provided
+def with_views(handle: LakeHandle, report: VerifyReport, progress: Progress) -> VerifyReport:
+    """Return a report of a verification with what a comparison of the materialized views finds."""
+    raise NotImplementedError

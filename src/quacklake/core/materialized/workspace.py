@@ -68,6 +68,15 @@ class Queries(Protocol):
         """Remove what was staged."""
 
 
+@provided
+def spark_queries(context: LakeContext, tx: Transaction, place: TableInfo, *, start: bool) -> Queries | None:
+    """Return what runs queries in the active session of Spark; without one None, or in a new one if it may ``start``.
+
+    Rows are staged below the folder of the table ``place``. Raises ``MissingExtraError`` where Spark cannot start.
+    """
+    raise NotImplementedError
+
+
 @dataclass
 class Feed:
     """The changes of a table since a snapshot, as two temporary relations: the rows that came and those that went."""
@@ -210,7 +219,7 @@ class Workspace:
         if self.engine == "duckdb" or (not asked and size < self.context.config.view_spark_bytes):
             return None
         if self._spark is None:
-            self._spark = provided("spark_queries")(self.context, self.tx, place, start=asked and not dry)
+            self._spark = spark_queries(self.context, self.tx, place, start=asked and not dry)
             if self._spark is None:
                 if asked:
                     self.used = "spark"  # which is not started to tell that

@@ -19,7 +19,6 @@ from quacklake.core.format.objects import MacroInfo, TableInfo
 from quacklake.core.format.schema import Column, TableSchema, initial_value, reshaped, stored_alike
 from quacklake.core.format.texts import parse_column
 from quacklake.core.operations import conform
-from quacklake.core.operations.column_types import to_column
 from quacklake.core.operations.conform import insert_few
 from quacklake.core.operations.context import LakeContext
 from quacklake.core.operations.expression import Expression
@@ -28,8 +27,8 @@ from quacklake.core.operations.views import order_macros
 from quacklake.core.transaction import Transaction, objects
 from quacklake.errors import ConstraintError, InputError
 
-#: An Arrow type, a Python type, or the text of a DuckDB type.
-ColumnType: TypeAlias = "pa.DataType | str | type"
+ColumnType: TypeAlias = "str | Column"
+"""The text of a DuckDB type, or a column of any name with the type."""
 
 
 def add_column(
@@ -115,9 +114,8 @@ def evolve(context: LakeContext, tx: Transaction, table: TableInfo, rows: pa.Sch
     return alter(context, tx, table, schema)
 
 
-def _column(name: str, type_: Any) -> Column:
-    # Text also comes from SQL, where FLOAT has one meaning.
-    return parse_column(name, type_) if isinstance(type_, str) else to_column(name, type_)
+def _column(name: str, type_: ColumnType) -> Column:
+    return parse_column(name, type_) if isinstance(type_, str) else replace(type_, name=name)
 
 
 def _default(value: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Protocol, Self, TypeVar
@@ -262,7 +262,7 @@ class LakeHandle(Handle):
             return
         changed = [change.table.id for change in tx.changes.tables if not change.compaction]
         if changed:
-            provided("after_commit")(self, changed)
+            after_commit(self, changed)
 
     def seal(self, tx: Transaction, signature: Signature = NO_SIGNATURE) -> Transaction:
         """Write the files that are missing, and settle the changes of a transaction; return it."""
@@ -342,6 +342,12 @@ class TransactionHandle(Handle):
         raise InputError(
             "a transaction can either make changes or perform compaction", hint="call it on the lake, outside"
         )
+
+
+@provided
+def after_commit(handle: LakeHandle, tables: Iterable[int]) -> None:
+    """Refresh the ``on commit`` views over tables that a commit of this process has changed. Raise nothing."""
+    raise NotImplementedError
 
 
 def _check_views(context: LakeContext, tx: Transaction) -> None:

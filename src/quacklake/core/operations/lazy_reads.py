@@ -13,8 +13,7 @@ from quacklake.core.engines.duckdb import RunningScan
 from quacklake.core.engines.duckdb.engine import ROW_ID
 from quacklake.core.operations.handles import Handle
 from quacklake.core.operations.reference import TableRef
-from quacklake.core.operations.row_types import Row, RowType
-from quacklake.core.operations.rows import Rows
+from quacklake.core.operations.rows import Row, Rows, map_rows
 from quacklake.core.scan import Filter, as_filter
 
 _SHOWN_ROWS = 10
@@ -76,7 +75,7 @@ class Frame(Rows):
 
         Only the columns that it has fields for are read. Raises ``SchemaMismatchError`` for values that do not fit.
         """
-        mapping = RowType(row)
+        mapping = map_rows(row)
         names = mapping.match(self.schema.names)
         frame = self if ROW_ID.name in names else self.select(*names)  # the row id is no column to select
         return mapping.from_batches(frame.to_batches(batch_rows))

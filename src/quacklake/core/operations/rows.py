@@ -4,15 +4,37 @@ from __future__ import annotations
 
 import importlib
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pyarrow as pa
 
+from quacklake.core.lazy import provided
 from quacklake.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
     import pandas
     import polars
+    from _typeshed import DataclassInstance
+
+Row = TypeVar("Row", bound="DataclassInstance")
+_Instance = TypeVar("_Instance", bound="DataclassInstance", covariant=True)
+
+
+class RowMapping(Protocol[_Instance]):
+    """The mapping between rows and instances of a dataclass."""
+
+    def match(self, names: Sequence[str]) -> list[str]:
+        """Return the names of columns that have a field. Raises ``SchemaMismatchError`` for a missing column."""
+
+    def from_batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[_Instance]:
+        """Yield the rows of Arrow batches as instances, a batch at a time."""
+
+
+@provided
+def map_rows(row: type[Row]) -> RowMapping[Row]:
+    """Return the mapping of a dataclass. Raises ``InputError`` for a field whose type no column has."""
+    raise NotImplementedError
 
 
 class Rows(ABC):

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from quacklake.core.operations.context import LakeContext
     from quacklake.core.operations.handles import Handle, HasHandle, LakeHandle
     from quacklake.core.scan import ScanPlan
-    from quacklake.core.sql.planners import Planners
-    from quacklake.core.sql.session_databases import SessionDatabase
+    from quacklake.core.sql.session_databases import Planners, SessionDatabase
     from quacklake.core.transaction import Transaction
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
@@ -18,7 +18,6 @@ from quacklake.core.sql.attached import SYSTEM, Attached, Target, missing
 from quacklake.core.sql.equalities import Equalities
 from quacklake.core.sql.guard import Size
 from quacklake.core.sql.in_place import Aliases, Mention, settle_names, with_names
-from quacklake.core.sql.planners import is_plain
 from quacklake.core.sql.scans import (
     Bound,
     Scan,
@@ -160,7 +159,7 @@ class Binder:
         values = self.used(parsed)
         text = self._text(sql, given, parsed)
         bound = Bound(text, values, self.scans, next((scan for scan in self.scans if scan.rows), None), answered)
-        bound.is_plain = looking and not self._evaluated and self._is_steady(parsed) and self._is_plain(parsed)
+        bound.is_plain = looking and not self._evaluated and self._is_steady(parsed) and self.__is_plain(parsed)
         self._prune(bound, parsed)
         for make in self.made:
             make(connection, False)
@@ -213,7 +212,7 @@ class Binder:
             return
         if not (bound.is_plain or self._is_steady(parsed)):
             return
-        plain = bound.is_plain or self._is_plain(parsed)
+        plain = bound.is_plain or self.__is_plain(parsed)
         try:
             found = scan_filters(self._planned(plain=plain), bound.sql, bound.values)
         except BaseException as error:
@@ -227,8 +226,8 @@ class Binder:
     def _is_steady(self, parsed: Node) -> bool:
         return self._steady and is_steady(parsed)
 
-    def _is_plain(self, parsed: Node) -> bool:
-        return len(self.made) == len(self.scans) and is_plain(parsed, {scan.name for scan in self.scans})
+    def __is_plain(self, parsed: Node) -> bool:
+        return len(self.made) == len(self.scans) and _is_plain(parsed, {scan.name for scan in self.scans})
 
     def _planned(self, *, plain: bool = False) -> duckdb.DuckDBPyConnection:
         """Return a connection that has all objects of the query, without rows."""
@@ -597,3 +596,22 @@ def _setting_literal(value: object) -> str:
 
 def _done(_: object) -> None:
     return None
+
+
+def _is_plain(parsed: Node, scans: Collection[str]) -> bool:
+    """Return True for a query of scans and common tables alone, which leaves nothing in the database that explains it.
+
+    That database would open a file, or what a function reads.
+    """
+    common: set[str] = set()
+    named: set[str] = set()
+    for node in tree.nodes(parsed):
+        kind = node.get("type")
+        if kind in ("TABLE_FUNCTION", "SHOW_REF", "PIVOT"):
+            return False
+        if isinstance(node.get("cte_map"), dict):
+            common.update(fold(entry["key"]) for entry in node["cte_map"]["map"])
+        if kind == "BASE_TABLE":
+            named.add(fold(node["table_name"]))
+    # the name of a file is no identifier
+    return named <= {name for name in common if name.isidentifier()} | {fold(name) for name in scans}

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from quacklake.core.lazy import provided
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from quacklake.core.sql.result import Result
     from quacklake.core.sql.session import Session
     from quacklake.core.sql.words import Cursor
@@ -42,8 +44,13 @@ def is_of_pipelines(cursor: Cursor) -> bool:
 
 def run_of_pipelines(session: Session, cursor: Cursor, params: Any) -> Result:
     """Run a statement about sources, sinks or pipelines."""
-    result: Result = provided("run_statement")(session, cursor)
-    return result
+    return run_statement(session, cursor)
+
+
+@provided
+def run_statement(session: Session, cursor: Cursor) -> Result:
+    """Run one statement about sources, sinks or pipelines."""
+    raise NotImplementedError
 
 
 def is_of_views(cursor: Cursor) -> bool:
@@ -58,11 +65,22 @@ def is_of_views(cursor: Cursor) -> bool:
 
 def run_of_views(session: Session, cursor: Cursor, params: Any) -> Result:
     """Run a statement about materialized views."""
-    result: Result = provided("run_view_statement")(session, cursor)
-    return result
+    return run_view_statement(session, cursor)
 
 
-def source_rows(session: Session, name: str) -> Any:
+@provided
+def run_view_statement(session: Session, cursor: Cursor) -> Result:
+    """Run one statement about materialized views."""
+    raise NotImplementedError
+
+
+@provided
+def source_rows(session: Session, name: str) -> pa.Table:
+    """Return rows of a source: all of one that ends, and no more than a look at one that does not."""
+    raise NotImplementedError
+
+
+def find_source(session: Session, name: str) -> pa.Table | None:
     """Return the rows of a source that the lake knows by a name, or None."""
     from quacklake.core.catalog import own_tables
 
@@ -73,17 +91,19 @@ def source_rows(session: Session, name: str) -> Any:
         known = own_tables.definitions(reader, "source")
     if not any(each.name.lower() == name.lower() for each in known):
         return None
-    return provided("source_rows")(session, name)
+    return source_rows(session, name)
 
 
+@provided
 def read_rows(value: Any) -> Any:
     """Return rows that can be read repeatedly under a name. Raises ``SchemaMismatchError`` for a value without rows."""
-    return provided("read_rows")(value)
+    raise NotImplementedError
 
 
+@provided
 def find_frame(frame: FrameType | None, name: str) -> Any:
     """Return the rows of the caller's variable with this name, local before global, or None."""
-    return provided("find_frame")(frame, name)
+    raise NotImplementedError
 
 
 def is_of_access(cursor: Cursor) -> bool:

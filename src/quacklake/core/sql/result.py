@@ -7,7 +7,7 @@ import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -15,10 +15,7 @@ import pyarrow as pa
 from quacklake.core.duckdb_versions import run
 from quacklake.core.engines.duckdb.carrying import carried_value
 from quacklake.core.format.names import quote
-from quacklake.core.operations.rows import Rows
-
-if TYPE_CHECKING:
-    from quacklake.core.operations.row_types import Row
+from quacklake.core.operations.rows import Row, Rows, map_rows
 
 _BATCH_ROWS = 122_880
 _ODD = re.compile(
@@ -151,9 +148,7 @@ class Result(Rows):
 
     def rows(self, row: type[Row]) -> Iterator[Row]:
         """Yield the remaining rows as instances of a dataclass, a batch at a time; see ``quacklake.RowType``."""
-        from quacklake.core.operations.row_types import RowType
-
-        return RowType(row).from_batches(self.to_batches())
+        return map_rows(row).from_batches(self.to_batches())
 
     def to_arrow(self) -> pa.Table:
         """Return the remaining rows as an Arrow table, and keep it."""

@@ -30,7 +30,6 @@ from quacklake.core.sql.result import Result, run_query
 from quacklake.core.sql.running import Running, TimeBudget
 from quacklake.core.sql.scans import Footers
 from quacklake.core.sql.session_transaction import SessionTransaction
-from quacklake.core.sql.temporary import drop_temporary
 from quacklake.core.sql.timetravel import with_at
 from quacklake.core.sql.tree import Node
 from quacklake.core.sql.words import Cursor, numbered, split, supplied
@@ -436,7 +435,7 @@ class Session:
         if len(self._made) < _LEFT_BEHIND:
             return
         try:
-            drop_temporary(self.connection, macros=self._has_macros)
+            _drop_temporary(self.connection, macros=self._has_macros)
         except duckdb.Error:
             return  # the transaction has failed; a later statement tries again
         if self._planner is not None:
@@ -472,7 +471,7 @@ class Session:
             if found is None and self._frame is not None and first_row(self.connection, _KNOWN, [names[0]]) is None:
                 found = extensions.find_frame(self._frame, names[0])
             if found is None and not self.guard.safe:
-                found = extensions.source_rows(self, names[0])
+                found = extensions.find_source(self, names[0])
         return found
 
     def call(self, binder: Binder, names: Sequence[str], arguments: list[Node]) -> Any:
@@ -524,3 +523,21 @@ class Session:
 def _repeat(connection: duckdb.DuckDBPyConnection, statement: str) -> None:
     with suppress(duckdb.Error):  # a setting that only the other connection knows
         connection.execute(statement)
+
+
+_RELATIONS = """
+    SELECT 'VIEW', view_name FROM duckdb_views() WHERE temporary AND starts_with(view_name, $1)
+    UNION ALL SELECT 'TABLE', table_name FROM duckdb_tables() WHERE temporary AND starts_with(table_name, $1)
+"""
+#: Macros have a separate query, because listing functions is slow.
+_MACROS = """
+    SELECT DISTINCT CASE function_type WHEN 'table_macro' THEN 'MACRO TABLE' ELSE 'MACRO' END, function_name
+    FROM duckdb_functions() WHERE database_name = 'temp' AND starts_with(function_name, $1)
+"""
+
+
+def _drop_temporary(connection: duckdb.DuckDBPyConnection, *, macros: bool) -> None:
+    """Drop what Quacklake has made on a connection, and ``macros`` if it has made any."""
+    for question in (_RELATIONS, _MACROS) if macros else (_RELATIONS,):
+        for kind, name in connection.execute(question, [PREFIX]).fetchall():
+            connection.execute(f"DROP {kind} IF EXISTS temp.main.{quote(name)}")

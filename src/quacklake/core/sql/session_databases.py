@@ -3,6 +3,10 @@
 Each session runs its statements in a database of its own, as they may change anything there. To make and close one
 takes fifteen milliseconds, so a session leaves it to the next one if nothing but plain queries of a lake has run in it:
 each on a cursor, which took its temporary views along. What DuckDB remembers of the files that were read is bounded.
+
+A session finds the filters of its queries in a second database, without rows: its planner. That costs ten milliseconds
+to make, and is left to the next session in the same way. The lines "connect and first query of a lake" of
+``benchmarks/README.md`` measure both.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ if TYPE_CHECKING:
 LAKE = "lake"
 """The name of the empty database that each of them has, for the lake of its session."""
 MOST_IDLE = 2
-"""Databases that wait for a session; each has threads that wait."""
+"""Databases that wait for a session, and as many planners; each has threads that wait."""
 MOST_FILES, MOST_BYTES = 1_000, 64 << 20
 """The most that the sessions of one database may read: DuckDB keeps footers, and bytes until there is no memory."""
 
@@ -30,11 +34,21 @@ MOST_FILES, MOST_BYTES = 1_000, 64 << 20
 @cache
 def idle_databases() -> IdleDatabases[SessionDatabase]:
     """Return the databases of this process that wait for a session."""
+    return _make_idle()
+
+
+@cache
+def idle_planners() -> IdleDatabases[DuckDBPyConnection]:
+    """Return the planners of this process that wait for a session."""
+    return _make_idle()
+
+
+def _make_idle() -> IdleDatabases[Any]:
     import atexit
 
     from quacklake.core.engines.duckdb.idle import IdleDatabases
 
-    found: IdleDatabases[SessionDatabase] = IdleDatabases(MOST_IDLE)
+    found: IdleDatabases[Any] = IdleDatabases(MOST_IDLE)
     atexit.register(found.close)
     return found
 
@@ -79,3 +93,25 @@ def take(settings: Mapping[str, Any], make: Callable[[], DuckDBPyConnection]) ->
         found = SessionDatabase(make(), settings)
         found.connection.execute(f"ATTACH ':memory:' AS {LAKE}")
     return found
+
+
+@dataclass
+class Planners:
+    """Makes the planner of one session. ``reuse`` allows one of a session with the same settings that has closed."""
+
+    make: Callable[[], DuckDBPyConnection]
+    settings: Mapping[str, Any]
+    reuse: bool
+    _process: int = field(default_factory=os.getpid)
+
+    def take(self) -> DuckDBPyConnection:
+        """Return a planner in which no session has left anything, for the caller alone."""
+        found = idle_planners().take(self.settings) if self.reuse else None
+        return self.make() if found is None else found
+
+    def give_back(self, planner: DuckDBPyConnection, *, clean: bool) -> None:
+        """Keep a planner for the next session if it is ``clean`` and this process has made it, or close it."""
+        if clean and self.reuse and self._process == os.getpid():
+            idle_planners().leave(self.settings, planner)
+        else:
+            planner.close()

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from quacklake.core import forks
-from quacklake.core.sql.session_databases import LAKE, take
+from quacklake.core.sql.session_databases import LAKE, Planners, take
 from quacklake.errors import ClosedError
 
 if TYPE_CHECKING:
@@ -141,7 +141,6 @@ def _session(
 ) -> Session:
     from quacklake.core.duckdb_versions import connect
     from quacklake.core.sql.attached import Attachments
-    from quacklake.core.sql.planners import Planners
     from quacklake.core.sql.session import Session
 
     config: dict[str, Any] = {

@@ -338,7 +338,7 @@ class ChangeSet:
     @property
     def empty(self) -> bool:
         """True when there is nothing to commit."""
-        return not (any(table.kinds() for table in self.tables) or self.changes())
+        return not (any(map(TableChange.kinds, self.tables)) or self.changes())
 
     @property
     def alters_schema(self) -> bool:

@@ -412,9 +412,10 @@ class Transaction(Reading):
     def succeeded(self, snapshot: Snapshot | None) -> Snapshot:
         """Remove the files that the snapshot of the changes does not have, all if it needed none; return it."""
         if snapshot is not None:
-            used = {table.table.location + path for table in self._final.tables for path in table.paths()}
-            self._written = [path for path in self._written if path not in used]
             self.committed = snapshot
+            if self._written:
+                used = {table.table.location + path for table in self._final.tables for path in table.paths()}
+                self._written = [path for path in self._written if path not in used]
         self.discard_files()
         self.outcome = snapshot or self.base
         return self.outcome
@@ -448,10 +449,10 @@ class Transaction(Reading):
 
     def discard(self, paths: Collection[str]) -> None:
         """Remove some of the files this transaction wrote, which no change of it names."""
-        written = [path for path in self._written if path in paths]
-        self._written = [path for path in self._written if path not in paths]
+        written = [path for path in self._written if path in paths] if self._written else []
         if not written:
             return
+        self._written = [path for path in self._written if path not in paths]
         faults.reach("transaction.discard.before")
         try:
             self.store.delete(written)

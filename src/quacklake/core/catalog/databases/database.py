@@ -57,7 +57,7 @@ _COMPILED = 2_000
 
 
 @functools.cache
-def _common(url: str, shared: bool) -> tuple[Dialect, LRUCache[Any, Any]]:
+def _shared_dialect(url: str, shared: bool) -> tuple[Dialect, LRUCache[Any, Any]]:
     """Return what all files of a kind of database are spoken to with, and the statements compiled for it so far."""
     engine = sa.create_engine(url)
     with engine.connect():  # the first connection tells the dialect what the library can do
@@ -72,11 +72,12 @@ _known: LRUCache[tuple[sa.URL, bool], Dialect] = LRUCache(_SERVERS)
 _compiled: LRUCache[Any, Any] = LRUCache(_COMPILED)
 
 
-def _acquainted(engine: Engine, shared: bool) -> Engine:
+def _reuse_dialect(engine: Engine, shared: bool) -> Engine:
     """Return an engine for a server that speaks to it as earlier engines of the process did.
 
     The first connection of the first one asks the server what it can do; the others need not ask again, and do not
-    compile again what was compiled before.
+    compile again what was compiled before. The lines "connect and first query of a lake" of
+    ``benchmarks/README.md`` measure it.
     """
     key = (engine.url, shared)
     dialect = _known.get(key)
@@ -141,11 +142,11 @@ class Database(ABC):
             ) from None
         if self.empty is not None:
             # compiling takes longer than running: lakes in files share compiled statements
-            dialect, compiled = _common(self.empty, shared)
+            dialect, compiled = _shared_dialect(self.empty, shared)
             options = {"compiled_cache": compiled}
             engine = Engine(engine.pool, dialect, engine.url, execution_options=options, hide_parameters=True)
         else:
-            engine = _acquainted(engine, shared)
+            engine = _reuse_dialect(engine, shared)
         if shared:
             scoped.attach(engine)
         self.listen(engine)
@@ -183,7 +184,7 @@ class Database(ABC):
     def size(self, connection: Connection, schema: str | None) -> int | None:
         """Return the bytes of the metadata, or of the whole file; None where the database cannot tell."""
         path = self.url.path
-        return None if path is None else sum(_file_size(f"{path}{suffix}") for suffix in ("", "-wal", ".wal"))
+        return None if path is None else _file_size(f"{path}") + _file_size(f"{path}-wal") + _file_size(f"{path}.wal")
 
     def ask(self, connection: Connection, question: PreparedSelect) -> Rows:
         """Return the rows of a prepared select."""

@@ -45,7 +45,8 @@ class Direct:
             if process is not None:
                 self._bind.append((name, process))
         columns = statement.selected_columns if isinstance(statement, sa.Select) else ()
-        self._result = [column.type.dialect_impl(dialect).result_processor(dialect, None) for column in columns]
+        processes = [column.type.dialect_impl(dialect).result_processor(dialect, None) for column in columns]
+        self._result = [(place, process) for place, process in enumerate(processes) if process is not None]
 
     def values(self, connection: Connection, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """Return all parameters as the driver takes them."""
@@ -59,19 +60,18 @@ class Direct:
     def placed(self, connection: Connection, parameters: Mapping[str, Any]) -> tuple[Any, ...]:
         """Return all parameters as a driver takes them that knows them by their places."""
         values = self.values(connection, parameters)
-        return tuple([values[name] for name in self.order])
+        return tuple(map(values.__getitem__, self.order))
 
     def rows(self, cursor: Any) -> list[tuple[Any, ...]]:
         """Return what a select has found."""
         rows: list[tuple[Any, ...]] = cursor.fetchall()
-        if not any(self._result):
-            return rows
-        return [
-            tuple(
-                value if process is None else process(value) for value, process in zip(row, self._result, strict=True)
-            )
-            for row in rows
-        ]
+        return [self._convert(row) for row in rows] if self._result else rows
+
+    def _convert(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        values = list(row)
+        for place, process in self._result:
+            values[place] = process(values[place])
+        return tuple(values)
 
 
 _SELECTS = 200

@@ -14,6 +14,7 @@ from quacklake.core.catalog.statements import (
     ROWS,
     InlinedTable,
     Queries,
+    Step,
     arrow_table,
     inlined_lives,
     inlined_table,
@@ -230,7 +231,7 @@ class InlinedQueries(Queries):
             key = ("inlined", table.id, version, schema, kind)  # forgotten with the table that the statement reads
             statement = self._sql.cached(key, partial(self._select, inlined, schema, condition))
             part = partial(_part, inlined, schema, version, take)
-            with self._sql.step("inlined_rows", statement):
+            with Step("inlined_rows", statement):
                 self.backend.fetch_parts(
                     self._sql.connection,
                     statement,
@@ -244,7 +245,7 @@ class InlinedQueries(Queries):
         self, inlined: InlinedTable, schema: TableSchema, version: int, condition: sa.ColumnElement[bool]
     ) -> InlinedRows:
         statement = self._select(inlined, schema, lambda _: condition)
-        with self._sql.step("inlined_rows", statement):
+        with Step("inlined_rows", statement):
             rows = self.backend.fetch_arrow(self._sql.connection, statement, {})
         return InlinedRows(schema, version, inlined.loaded(rows))
 

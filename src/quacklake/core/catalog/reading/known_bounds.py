@@ -29,7 +29,7 @@ import sqlalchemy as sa
 from quacklake import telemetry
 from quacklake.core import forks
 from quacklake.core.catalog.reading.pruning import NAN, NULLS, Arrays, Facet, facets_of, may_match, summary, typed
-from quacklake.core.catalog.statements import Queries
+from quacklake.core.catalog.statements import Queries, Step
 from quacklake.core.format.bounds import Predicate, coarse
 from quacklake.core.format.objects import TableInfo
 from quacklake.core.format.snapshots import Snapshot
@@ -389,7 +389,7 @@ class KnownBounds(Queries):
         types: Mapping[str, pa.DataType],
     ) -> pa.Table:
         """Return rows of numbers and texts."""
-        with self._sql.step(name, statement):
+        with Step(name, statement):
             rows = self.backend.fetch_texts(self._sql.connection, statement, given)
         return pa.table([rows.column(at).cast(type_) for at, type_ in enumerate(types.values())], names=list(types))
 

@@ -18,7 +18,7 @@ from quacklake.core.catalog.reading.inlined import InlinedQueries
 from quacklake.core.catalog.reading.known_bounds import BoundsMemory, KnownBounds, Window
 from quacklake.core.catalog.reading.pruning import condition, shape, values
 from quacklake.core.catalog.reading.tables import SnapshotQueries, TableQueries, grouped_specs
-from quacklake.core.catalog.statements import SOME, CatalogStatements, Queries, arrow_table, listed_table, visible
+from quacklake.core.catalog.statements import SOME, CatalogStatements, Queries, Step, arrow_table, listed_table, visible
 from quacklake.core.catalog.tables import Tables
 from quacklake.core.format.bounds import ANYTHING, Compare, IsNull, Predicate, coarse, columns_of
 from quacklake.core.format.layout import PartitionSpec
@@ -58,7 +58,7 @@ class FileQueries(Queries):
 
     def __init__(self, sql: Reader, memory: BoundsMemory | None = None) -> None:
         super().__init__(sql)
-        self._known = None if memory is None else KnownBounds(sql, memory)
+        self._memory = memory
 
     def matching(self, snapshot: Snapshot, table: TableInfo, predicate: Predicate = ANYTHING) -> pa.Table:
         """Return the data files of a table that may hold matching rows, each with its delete file.
@@ -69,7 +69,9 @@ class FileQueries(Queries):
         coarser = coarse(predicate)  # databases are slow with many comparisons, or refuse them
         if predicate == ANYTHING:
             return self._run_select(snapshot, table, ANYTHING, buckets)
-        known = None if self._known is None else self._known.candidates(snapshot, table, coarser)
+        known = (
+            None if self._memory is None else KnownBounds(self._sql, self._memory).candidates(snapshot, table, coarser)
+        )
         if known is None:
             files = self._run_select(snapshot, table, coarser, buckets)
         else:
@@ -126,7 +128,7 @@ class FileQueries(Queries):
     def _fetch(self, snapshot: Snapshot, statement: sa.Select[Any], parameters: Mapping[str, Any]) -> pa.Table:
         """Return the files of a statement that may have very many, by their ids."""
         if self.backend.lists_columns and snapshot.next_file_id >= _MANY:
-            with self._sql.step("files", statement):
+            with Step("files", statement):
                 lists = self.backend.fetch_columns(self._sql.connection, statement, parameters)
             if lists is not None:
                 files = listed_table(lists, FILE_COLUMNS)

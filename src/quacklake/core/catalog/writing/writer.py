@@ -20,7 +20,7 @@ from quacklake.core.catalog.objects import TagRow
 from quacklake.core.catalog.reading.reader import Reader
 from quacklake.core.catalog.reading.tables import SnapshotQueries, TableQueries
 from quacklake.core.catalog.shared_lake import create_views
-from quacklake.core.catalog.statements import WriteStatements
+from quacklake.core.catalog.statements import Step, WriteStatements
 from quacklake.core.catalog.tables import Tables
 from quacklake.core.catalog.writing.files import FileUpdates, InlinedUpdates
 from quacklake.core.format.layout import PartitionSpec, SortSpec
@@ -319,7 +319,7 @@ def create_tables(writer: Writer) -> None:
         writer.run("create_metadata_schema", sa.schema.CreateSchema(schema, if_not_exists=True))
     for table in writer.meta.stock():
         text = _definition(writer, writer.meta, CreateTable(table, if_not_exists=not fresh))
-        with writer.step("create_table", text):
+        with Step("create_table", text):
             writer.connection.exec_driver_sql(text)
     create_own(writer, writer.meta, fresh=fresh)
 

@@ -13,7 +13,7 @@ import re
 import secrets
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import duckdb
@@ -328,3 +328,40 @@ class EncryptedFiles:
             (url,) = self._store.readable_urls([path])
             source = f"read_parquet({file_literal(url)}, encryption_config={config})"
             return arrow_table(connection, f"FROM {source}")
+
+
+_KEEP_BYTES = "SET enable_external_file_cache = {}"
+
+
+class LastReads:
+    """Keeps a database from keeping the bytes of files that nobody reads again, such as those a compaction replaces.
+
+    DuckDB keeps the bytes of files that it has read, many times those of a small file, until there is no memory for
+    more. A compaction of very many files would fill the memory with what it is about to replace, and take half as long
+    again.
+    """
+
+    def __init__(self) -> None:
+        self._readers = 0
+        self._lock = threading.Lock()
+        forks.watch(self, LastReads._renew)
+
+    def _renew(self) -> None:
+        """Count anew in a forked child, which opens another database."""
+        self._readers = 0
+        forks.new_lock(self)
+
+    @contextmanager
+    def over(self, connection: duckdb.DuckDBPyConnection) -> Iterator[duckdb.DuckDBPyConnection]:
+        """Return the connection of one that reads them."""
+        with self._lock:
+            connection.execute(_KEEP_BYTES.format("false"))
+            self._readers += 1
+        try:
+            yield connection
+        finally:
+            with self._lock:
+                self._readers -= 1
+                if not self._readers:
+                    with suppress(duckdb.Error):  # one that was interrupted again, or failed, is only slower
+                        connection.execute(_KEEP_BYTES.format("true"))

@@ -19,11 +19,10 @@ from quacklake import telemetry
 from quacklake.core import forks
 from quacklake.core.duckdb_versions import arrow_reader, arrow_table
 from quacklake.core.engines.duckdb.carrying import carried_column
-from quacklake.core.engines.duckdb.connections import lend_keys, reading, stopping, translate
+from quacklake.core.engines.duckdb.connections import LastReads, lend_keys, reading, stopping, translate
 from quacklake.core.engines.duckdb.expressions import OrderMacro, check_expression, plain_expression
 from quacklake.core.engines.duckdb.feed import FeedBuilder, deleted_sql, to_blocks
 from quacklake.core.engines.duckdb.idle import idle, leave_database, open_database
-from quacklake.core.engines.duckdb.last_reads import LastReads
 from quacklake.core.engines.duckdb.rows import reads_back
 from quacklake.core.engines.duckdb.shapes import ShapeCache
 from quacklake.core.engines.duckdb.sql import (

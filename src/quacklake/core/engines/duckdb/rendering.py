@@ -42,11 +42,6 @@ def render(connection: duckdb.DuckDBPyConnection, tree: Mapping[str, Any]) -> st
     return text
 
 
-def render_expression(connection: duckdb.DuckDBPyConnection, query: Mapping[str, Any]) -> str:
-    """Return the text of the one expression that a query selects."""
-    return render(connection, query).removeprefix("SELECT ")
-
-
 def render_own(connection: duckdb.DuckDBPyConnection, tree: Mapping[str, Any]) -> str:
     """Return the text of a tree, not compared, for someone who may run any SQL."""
     return _write(connection, _exact(tree))[0]

@@ -26,23 +26,19 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from numbers import Integral, Real
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic
 
 import pyarrow as pa
 
 from quacklake.core.format.intervals import from_durations, to_durations
 from quacklake.core.format.names import fold
 from quacklake.core.format.schema import Column, TableSchema
-from quacklake.core.operations.column_types import number_columns, to_column
 from quacklake.core.operations.python_values import python_values
+from quacklake.core.operations.rows import Row
 from quacklake.errors import ConstraintError, InputError, SchemaMismatchError
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
+from quacklake.inputs.column_types import number_columns, to_column
 
 __all__ = ["RowType"]
-
-Row = TypeVar("Row", bound="DataclassInstance")
 
 _BATCH_ROWS = 65_536
 _MAX_DEPTH = 32
@@ -57,6 +53,13 @@ class RowType(Generic[Row]):
     ``dict[K, V]``. ``T | None`` may be NULL, anything else not. ``Annotated[T, …]`` names the type of the column in SQL
     or Arrow: ``Annotated[Decimal, "DECIMAL(10, 2)"]``, ``Annotated[datetime, "TIMESTAMPTZ"]``. Raises ``InputError``
     with the name of a field that has another type.
+
+    >>> @dataclasses.dataclass
+    ... class Reading:
+    ...     sensor: str
+    ...     level: float | None = None
+    >>> RowType(Reading).columns.names
+    ('sensor', 'level')
     """
 
     def __init__(self, row: type[Row]) -> None:
@@ -102,6 +105,11 @@ class RowType(Generic[Row]):
     def match(self, names: Sequence[str]) -> list[str]:
         """Return the names of columns that have a field. Raises ``SchemaMismatchError`` for a missing column."""
         return [names[place] for place in self._struct.match(names).values()]
+
+
+def map_rows(row: type[Row]) -> RowType[Row]:
+    """Return the mapping of a dataclass, for results and lazy reads."""
+    return RowType(row)
 
 
 # -- types of fields ---------------------------------------------------------------------------------------------------

@@ -67,6 +67,9 @@ def to_schema(columns: Any) -> TableSchema | None:
     """Return the schema of a dataclass, or of a mapping or list of names and types; None for rows.
 
     Raises ``InputError`` for a mix of types and values.
+
+    >>> to_schema({"id": int, "name": "VARCHAR"}).names
+    ('id', 'name')
     """
     if isinstance(columns, TableSchema):
         return columns
@@ -75,7 +78,7 @@ def to_schema(columns: Any) -> TableSchema | None:
     if isinstance(columns, pa.Schema):
         return from_arrow(columns)
     if isinstance(columns, type) and dataclasses.is_dataclass(columns):
-        from quacklake.core.operations.row_types import RowType
+        from quacklake.inputs.row_types import RowType
 
         return RowType(columns).columns
     if isinstance(columns, Mapping):
@@ -158,6 +161,9 @@ def to_column(name: str, type_: Any, depth: int = 0) -> Column:
 
     Text is read as an SQL type first (``INTEGER``, ``DECIMAL(10,2)``, also with ``NOT NULL``), then as an Arrow or
     pandas type. Python's ``int`` and ``float`` have 8 bytes, and ``Decimal`` is ``DECIMAL(18,3)``.
+
+    >>> to_column("price", "DECIMAL(10,2)").type
+    'decimal(10,2)'
     """
     if depth > _MAX_DEPTH:
         raise InputError("the type is nested too deeply")
