@@ -6,7 +6,9 @@
 ``extend.files``          data files that an engine writes: names, partitions, statistics, clean-up
 ``extend.writes``         work in one commit, again after a conflict, once for a key
 ``extend.names``          names of tables and columns: checked, compared, and written into SQL
-``extend.stores``         files of a lake wherever they are
+``extend.stores``         files wherever they are, and files that appear whole or not at all
+``extend.inputs``         files of people as rows: Parquet, CSV, JSON, Arrow and Excel
+``extend.sql``            statements and queries taken apart, and checked before they run
 ``extend.duckdbs``        DuckDB beside the lake, the same on every version
 ``extend.reporting``      progress of long work, and the steps at which tests of crashes stop a process
 ========================  ============================================================================================
@@ -20,9 +22,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from quacklake.extend import duckdbs, files, names, reads, reporting, schemas, stores, writes
+    from quacklake.extend import duckdbs, files, inputs, names, reads, reporting, schemas, sql, stores, writes
 
-__all__ = ["duckdbs", "files", "names", "reads", "reporting", "schemas", "stores", "writes"]
+__all__ = ["duckdbs", "files", "inputs", "names", "reads", "reporting", "schemas", "sql", "stores", "writes"]
 
 
 def __getattr__(name: str) -> ModuleType:

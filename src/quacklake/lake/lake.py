@@ -273,7 +273,7 @@ class Lake(LakeWriter):
         An import that was interrupted goes on where it was: call it again. Raises ``AlreadyExistsError`` for a table
         that another one has made, before anything is written.
         """
-        report: ImportReport = provided("import_from")(self.handle, source, table, **options)
+        report: ImportReport = provided("import_from")(self, source, table, **options)
         return report
 
     def export_to(
@@ -285,7 +285,7 @@ class Lake(LakeWriter):
         or a PostgreSQL database. ``partition_by`` makes folders such as ``year=2024``. Nothing is shown before it is
         complete, and nothing is replaced unless ``replace`` is true.
         """
-        report: ExportReport = provided("export_to")(self.handle, target, tables, **options)
+        report: ExportReport = provided("export_to")(self, target, tables, **options)
         return report
 
     def at(
@@ -420,7 +420,7 @@ class LakeAt(LakeReader):
         self, target: str, tables: str | Sequence[str] = (), **options: Unpack[ExportOptions]
     ) -> ExportReport:
         """Write tables as they were to a target that others read; see ``Lake.export_to``."""
-        report: ExportReport = provided("export_to")(self.handle, target, tables, **options)
+        report: ExportReport = provided("export_to")(self, target, tables, **options)
         return report
 
     def __repr__(self) -> str:

@@ -13,11 +13,10 @@ from typing import Any, NamedTuple
 import duckdb
 import pyarrow as pa
 
-from quacklake.core.operations.column_types import to_column
 from quacklake.errors import ConnectorError, InputError
 from quacklake.extend.duckdbs import arrow_reader, connect
 from quacklake.extend.names import DEFAULT_SCHEMA, quote
-from quacklake.extend.schemas import Column
+from quacklake.extend.schemas import Column, to_column
 from quacklake.lake.transfers import LeftOut
 from quacklake.transfer.tables import BATCH_ROWS, Selection, SourceTable, SourceView, Unit
 from quacklake.transfer.types import checked_mapping, schema_of

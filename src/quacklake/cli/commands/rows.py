@@ -170,7 +170,7 @@ def export_file(
     force: bool,
 ) -> None:
     """Write a table to a file, which appears only when it is complete."""
-    from quacklake.core.storage.store import replacing
+    from quacklake.extend.stores import replace_file
 
     path = Path(file)
     kind = format or _format(path)
@@ -185,7 +185,7 @@ def export_file(
         def write(reader: pa.RecordBatchReader) -> None:
             write_rows(reader, part, kind, _COMPRESSIONS.get(path.suffix.lower()))
 
-        with replacing(path) as part:
+        with replace_file(path) as part:
             rows, _ = count_rows(frame.to_reader(), "exporting rows", total, write)
     size = path.stat().st_size
     context.output.result(

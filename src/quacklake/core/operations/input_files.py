@@ -75,6 +75,11 @@ class InputFiles:
     """Rows of files of one format. Columns are matched by name, and a column that a file lacks is NULL there.
 
     Folders such as ``year=2024`` below the given path add a column ``year``. Each line of text is a row or an error.
+
+    >>> with tempfile.NamedTemporaryFile(suffix=".csv") as file:
+    ...     _ = file.write(b"id;name\\n1;Ann\\n"), file.flush()
+    ...     open_files(file.name).read().read_all().to_pylist()
+    [{'id': 1, 'name': 'Ann'}]
     """
 
     found: FoundFiles

@@ -178,7 +178,13 @@ def width_of(text: str) -> int:
 
 
 class Cursor:
-    """Walks through the words of one statement."""
+    """Walks through the words of one statement.
+
+    >>> cursor = Cursor("DROP TABLE shop.orders CASCADE")
+    >>> cursor.expect("DROP", "TABLE")
+    >>> cursor.names(), cursor.accept("CASCADE"), cursor.done
+    (['shop', 'orders'], True, True)
+    """
 
     def __init__(self, text: str, words: Sequence[Word] | None = None) -> None:
         self.text = text

@@ -94,11 +94,20 @@ class Attempts:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replace_file(path: Path, *, parents: bool = False) -> Iterator[Path]:
     """Lend a temporary name beside ``path``; when the block ends well, the file there becomes ``path``, on disk.
 
-    When the block raises, the temporary is removed and ``path`` is as it was. ``OSError`` when the disk refuses.
+    When the block raises, the temporary is removed and ``path`` is as it was. ``parents`` makes folders that are
+    missing. ``OSError`` when the disk refuses.
+
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with replace_file(Path(folder, "new", "report.txt"), parents=True) as part:
+    ...         _ = part.write_text("whole")
+    ...     Path(folder, "new", "report.txt").read_text()
+    'whole'
     """
+    if parents:
+        make_directory(path.parent)
     temporary = path.with_name(TEMPORARY_PREFIX + uuid4().hex)
     try:
         yield temporary
@@ -268,8 +277,7 @@ class Store(Confinement):
             if not self.is_local:
                 self._send(target, buffer)
                 return
-            make_directory(Path(target).parent)
-            with replacing(Path(target)) as temporary, temporary.open("xb") as sink:
+            with replace_file(Path(target), parents=True) as temporary, temporary.open("xb") as sink:
                 sink.write(buffer)
 
         self.attempts.run("write", self._show(path), action)
@@ -285,8 +293,7 @@ class Store(Confinement):
         target = self.writable(path)
         with self.attempts.once("open_output", what):
             if self.is_local:
-                make_directory(Path(target).parent)
-                with replacing(Path(target)) as temporary, pa.OSFile(str(temporary), "wb") as sink:
+                with replace_file(Path(target), parents=True) as temporary, pa.OSFile(str(temporary), "wb") as sink:
                     yield sink
                 return
             with tempfile.TemporaryDirectory(prefix="quacklake-") as folder:
