@@ -20,6 +20,12 @@ from quacklake.core.lazy import lazily, provide
 from quacklake.errors import QuacklakeError
 
 if TYPE_CHECKING:
+    from quacklake.core.maintenance.cleanup import CleanupReport
+    from quacklake.core.maintenance.policy import Job, Policy
+    from quacklake.core.maintenance.reports import CompactionReport, Skipped
+    from quacklake.core.maintenance.scheduler import JobReport, MaintenanceReport
+    from quacklake.core.maintenance.verify import Finding, RepairReport
+    from quacklake.core.materialized.definition import RefreshReport
     from quacklake.core.operations.adopting import AdoptReport
     from quacklake.core.operations.change_feed import ChangeScan
     from quacklake.core.operations.expression import Expression
@@ -33,6 +39,7 @@ if TYPE_CHECKING:
     from quacklake.core.sql.safety import Safety
     from quacklake.core.sql.session import Session
     from quacklake.core.sql.sessions import session
+    from quacklake.core.tenancy.maintenance import RoundLimits, RoundReport
     from quacklake.core.tenancy.tenants import Tenant, TenantStats
     from quacklake.lake.connect import backups, connect, prune_backups, restore_backup
     from quacklake.lake.lake import Lake, LakeAt, LakeTransaction
@@ -47,18 +54,30 @@ __version__ = "0.1.0"
 __all__ = [
     "AdoptReport",
     "ChangeScan",
+    "CleanupReport",
+    "CompactionReport",
     "CsvOptions",
     "Expression",
+    "Finding",
+    "Job",
+    "JobReport",
     "Lake",
     "LakeAt",
     "LakeTransaction",
+    "MaintenanceReport",
     "MergeResult",
+    "Policy",
     "QuacklakeError",
+    "RefreshReport",
+    "RepairReport",
     "RestoredTable",
     "Result",
+    "RoundLimits",
+    "RoundReport",
     "RowType",
     "Safety",
     "Session",
+    "Skipped",
     "SparkLake",
     "Table",
     "TableScan",
@@ -97,6 +116,13 @@ if not TYPE_CHECKING:
     __getattr__ = lazily(
         __name__,
         {
+            "quacklake.core.maintenance.cleanup": "CleanupReport",
+            "quacklake.core.maintenance.policy": "Job Policy",
+            "quacklake.core.maintenance.reports": "CompactionReport Skipped",
+            "quacklake.core.maintenance.scheduler": "JobReport MaintenanceReport",
+            "quacklake.core.maintenance.verify": "Finding RepairReport",
+            "quacklake.core.materialized.definition": "RefreshReport",
+            "quacklake.core.tenancy.maintenance": "RoundLimits RoundReport",
             "quacklake.lake.connect": "backups connect prune_backups restore_backup",
             "quacklake.core.operations.table_scan": "TableScan",
             "quacklake.core.operations.adopting": "AdoptReport",

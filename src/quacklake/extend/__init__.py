@@ -7,7 +7,8 @@
 ``extend.writes``         work in one commit, again after a conflict, once for a key
 ``extend.names``          names of tables and columns: checked, compared, and written into SQL
 ``extend.stores``         files wherever they are, and files that appear whole or not at all
-``extend.inputs``         files of people as rows: Parquet, CSV, JSON, Arrow and Excel
+``extend.inputs``         input of people: rows and files of any kind, addresses of lakes, and times
+``extend.backups``        backups of lakes in a place: made, listed, removed and read
 ``extend.sql``            statements and queries taken apart, and checked before they run
 ``extend.duckdbs``        DuckDB beside the lake, the same on every version
 ``extend.reporting``      progress of long work, and the steps at which tests of crashes stop a process
@@ -22,9 +23,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from quacklake.extend import duckdbs, files, inputs, names, reads, reporting, schemas, sql, stores, writes
+    from quacklake.extend import backups, duckdbs, files, inputs, names, reads, reporting, schemas, sql, stores, writes
 
-__all__ = ["duckdbs", "files", "inputs", "names", "reads", "reporting", "schemas", "sql", "stores", "writes"]
+__all__ = ["backups", "duckdbs", "files", "inputs", "names", "reads", "reporting", "schemas", "sql", "stores", "writes"]
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from quacklake.core.engines.duckdb.expressions import plain_expression
+from quacklake.core.engines.duckdb.expressions import parser, plain_expression
+from quacklake.core.engines.duckdb.stored_texts import parse_query
 from quacklake.core.sql.words import Cursor
 from quacklake.extend.duckdbs import connect
 
-__all__ = ["Cursor", "check_query", "plain_expression"]
+__all__ = ["Cursor", "check_query", "find_tables", "plain_expression"]
 
 
 def check_query(query: str) -> None:
@@ -24,3 +25,15 @@ def check_query(query: str) -> None:
 
     with connect() as connection:
         check(tree.parse(connection, query), lambda *_: False)
+
+
+def find_tables(query: str) -> list[tuple[str | None, str]]:
+    """Return the tables and views that a query names, each with its schema where it has one, before any is looked up.
+
+    Raise ``InputError`` for any other statement, and for a query over another database.
+
+    >>> find_tables("SELECT * FROM shop.orders JOIN events USING (id)")
+    [('shop', 'orders'), (None, 'events')]
+    """
+    with parser() as connection:
+        return list(parse_query(connection, query).relations)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 import pyarrow as pa
 
@@ -293,12 +293,14 @@ class Lake(LakeWriter):
         version: int | str | None = None,
         timestamp: dt.datetime | str | None = None,
         tag: str | None = None,
+        *,
+        to: Version | None = None,
     ) -> LakeAt:
-        """Return the lake, read-only, at a snapshot id, a tag or a time. Text and naive times are UTC.
+        """Return the lake, read-only, at a snapshot id, a tag or a time; ``to`` is any of them.
 
-        Raises ``SnapshotExpiredError`` when the snapshot has expired.
+        Text and naive times are UTC. Raises ``SnapshotExpiredError`` when the snapshot has expired.
         """
-        return LakeAt(self.handle.at(version, timestamp, tag))
+        return LakeAt(self.handle.at(version, timestamp, tag, to))
 
     def snapshots(self, limit: int | None = None, *, before: int | None = None) -> pa.Table:
         """Return the snapshots, oldest first: id, time, schema version, changes, author, message and operation.
@@ -432,6 +434,19 @@ class LakeTransaction(LakeWriter):
     """An open transaction: the methods of a lake, committed together as one snapshot."""
 
     handle: TransactionHandle
+
+    @classmethod
+    @contextmanager
+    def scratch(cls, lake: Lake, at: LakeReader | None = None) -> Iterator[Self]:
+        """Open a transaction that is never committed, on a state of the lake: for the views and tables of a query.
+
+        Without ``at`` this is the newest snapshot.
+        """
+        tx = lake.handle.begin(None if at is None else at.handle.view().base, scratch=True)
+        try:
+            yield cls(TransactionHandle(lake.handle.context, tx))
+        finally:
+            tx.rollback()
 
     @property
     def snapshot(self) -> Snapshot | None:

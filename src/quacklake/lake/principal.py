@@ -19,6 +19,7 @@ from quacklake.core.operations.context import boundary
 from quacklake.core.operations.handles import TransactionHandle
 from quacklake.core.operations.options import checked_limit
 from quacklake.core.operations.reference import TableRef
+from quacklake.core.operations.versions import Version
 from quacklake.core.transaction import Transaction
 from quacklake.errors import NotPermittedError
 from quacklake.lake.lake import Lake, LakeAt, LakeTransaction
@@ -181,10 +182,15 @@ class PrincipalLake(_Reads, Lake):
         )
 
     def at(
-        self, version: int | str | None = None, timestamp: dt.datetime | str | None = None, tag: str | None = None
+        self,
+        version: int | str | None = None,
+        timestamp: dt.datetime | str | None = None,
+        tag: str | None = None,
+        *,
+        to: Version | None = None,
     ) -> LakeAt:
         """Return the lake, read-only, at a snapshot; see ``Lake.at``. Today's rules hold for all snapshots."""
-        return PrincipalLakeAt(self.handle.at(version, timestamp, tag))
+        return PrincipalLakeAt(self.handle.at(version, timestamp, tag, to))
 
     def _open(self, tx: Transaction) -> LakeTransaction:
         return PrincipalTransaction(TransactionHandle(self._context, tx))

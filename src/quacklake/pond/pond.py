@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from quacklake import telemetry
-from quacklake.core.format.snapshots import is_tag
 from quacklake.errors import AlreadyExistsError, NotFoundError, QuacklakeError, UnsupportedFeatureError
 from quacklake.extend import reporting
+from quacklake.extend.stores import find_store
 from quacklake.lake.connect import connect
 from quacklake.lake.lake import Lake, LakeAt, LakeTransaction
 from quacklake.pond import backend, control, places
@@ -151,7 +151,7 @@ class Pond:
     @cached_property
     def large_files(self) -> LargeFiles:
         """The large files."""
-        return LargeFiles(self.lake.handle.context.store)
+        return LargeFiles(find_store(self.lake))
 
     @cached_property
     def mounts(self) -> Mounts:
@@ -174,9 +174,7 @@ class Pond:
         """Return the lake as it was at a snapshot number, a tag or a time."""
         if isinstance(at, str) and at.isdigit():
             at = int(at)
-        if isinstance(at, int) or is_tag(at):
-            return self.lake.at(version=at)
-        return self.lake.at(timestamp=at)
+        return self.lake.at(to=at)
 
     # -- transactions --------------------------------------------------------------------------------------------------
 

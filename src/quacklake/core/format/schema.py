@@ -17,7 +17,15 @@ from typing import TypeVar
 import pyarrow as pa
 
 from quacklake.core.format.names import check_name, fold, literal, quote
-from quacklake.core.format.types import NESTED, arrow_type, duckdb_type, from_arrow_type, parse_type
+from quacklake.core.format.types import (
+    NESTED,
+    arrow_type,
+    can_store,
+    can_widen,
+    duckdb_type,
+    from_arrow_type,
+    parse_type,
+)
 from quacklake.errors import CatalogError, InputError, InvalidNameError, nearest
 
 FIELD_ID = b"PARQUET:field_id"
@@ -71,6 +79,14 @@ class Column:
         if not self.children:
             return self.type in _TEXT_IN_ARROW
         return any(leaf.type in _TEXT_IN_ARROW for leaf in self.leaves())
+
+    def widens_to(self, other: Column) -> bool:
+        """Return True when the format lets a column change its type to that of another."""
+        return can_widen(self.type, other.type)
+
+    def can_store(self, other: Column) -> bool:
+        """Return True when values of another column may be written to this one, checked if it is narrower."""
+        return can_store(other.type, self.type)
 
     def duckdb_type(self) -> str:
         """Return the DuckDB SQL type, nested ones spelled out."""

@@ -20,7 +20,7 @@ from quacklake.core.materialized.query import Analysis
 from quacklake.core.materialized.survey import StaleError, survey
 from quacklake.core.materialized.verify import Verification, verify_view
 from quacklake.core.operations.context import boundary
-from quacklake.core.operations.handles import LakeHandle
+from quacklake.core.operations.handles import Handle, LakeHandle
 from quacklake.core.operations.reference import TableRef
 from quacklake.core.transaction import Transaction
 from quacklake.errors import InputError, QuacklakeError
@@ -40,6 +40,18 @@ _LISTED = pa.schema(
         ("stale", pa.string()),
     ]
 )
+
+
+def is_current(handle: Handle, ref: TableRef) -> bool:
+    """Return whether the rows of a view are the answer of its query at a state; False where it is no view."""
+    context, base = handle.context, handle.view().base
+    view = registry.find(context, base, ref)
+    if view is None or view.position is None or view.position.stale is not None or view.position.committed > base.id:
+        return False
+    try:
+        return not survey(context, view, base).changed
+    except StaleError:
+        return False
 
 
 @boundary
@@ -71,6 +83,11 @@ class MaterializedViews:
                 }
             )
         return pa.Table.from_pylist(rows, _LISTED)
+
+    def __contains__(self, name: object) -> bool:
+        """Return whether there is a view of a name: ``"totals" in lake.materialized_views``."""
+        context = self.handle.context
+        return isinstance(name, str) and registry.find(context, context.latest(), TableRef.parse(name)) is not None
 
     def names(self) -> Sequence[str]:
         """Return the names of the views."""

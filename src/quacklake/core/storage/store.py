@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
 import tempfile
@@ -147,6 +148,9 @@ READ_LIMIT = 1 << 30
 _DELETE_THREADS = 8
 _SYNC_THREADS = 16
 _DELETE_BATCH = 1000
+_COPY_BYTES = 8 << 20
+_LARGEST_COPY = 5 << 30
+"""Object stores copy larger files only in parts."""
 
 # Inside the class ``list`` is a method.
 _Urls = list[str]
@@ -306,6 +310,30 @@ class Store(Confinement):
                 with pa.memory_map(str(spool), "rb") as source:
                     buffer = source.read_buffer()
                     self.attempts.run("upload", what, lambda: self._send(target, buffer))
+
+    def copy_to(self, path: str, target: Store, new_path: str, expected: str | None = None) -> tuple[int, str | None]:
+        """Copy a file to another store, where it appears whole or not at all; return its size and its SHA-256.
+
+        The hash is None where an object store copied it by itself. Raise ``CorruptFileError`` when the file is missing
+        or its hash is not the ``expected`` one.
+        """
+        size = self.size(path)
+        alike = self.scheme == target.scheme and self.s3 == target.s3 and not self.is_sealed and not target.is_sealed
+        if not self.is_local and alike and size < _LARGEST_COPY and expected is None:
+            begin, end = self.url(path).partition("://")[2], target.url(new_path).partition("://")[2]
+            target.attempts.run("copy", new_path, lambda: target.filesystem.copy_file(begin, end))
+            return size, None
+        copied, digest = 0, hashlib.sha256()
+        with self.open_input(path) as stream, target.open_output(new_path) as sink:
+            while chunk := stream.read(_COPY_BYTES):
+                sink.write(chunk)
+                digest.update(chunk)
+                copied += len(chunk)
+            if copied != size:
+                raise CorruptFileError(f"{self.url(path)} ended after {copied} of {size} bytes")
+            if expected is not None and digest.hexdigest() != expected:
+                raise CorruptFileError(f"{self.url(path)} has changed since it was written", hint="use another copy")
+        return size, digest.hexdigest()
 
     def make_parent(self, path: str) -> None:
         """Make the folder that will hold ``path``, for an engine that writes there. Object stores have none."""

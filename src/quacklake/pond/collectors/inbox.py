@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from quacklake import CsvOptions
 from quacklake.config.mappings import Options
 from quacklake.connectors.options import resolved
-from quacklake.core.operations.input_csv import CsvOptions
 from quacklake.errors import ConfigError
 from quacklake.pond.collectors.base import Item, Report, Run, Runnable, commit
 from quacklake.pond.collectors.files import Repeated, find_files, hash_of
