@@ -13,7 +13,7 @@ from quacklake.pond import Pond
 from quacklake.pond.factories.temporal_reduce import ReducedOptions
 from quacklake.pond.nodes import CONFIG
 from quacklake.pond.queries import everything, relations, rows
-from quacklake.pond.reduces import SCHEMA, kept, maintain
+from quacklake.pond.reduces import SCHEMA, is_current, kept, maintain
 from quacklake.pond.reductions import Resolution
 from quacklake.pond.series import append_series, set_temporal_bounds
 from tests.pond.conftest import START, Home, readings
@@ -41,7 +41,7 @@ def current(home: Home, name: str) -> bool:
         node = found.fs.get(f"{home.path}/{name}").node
         known = kept(found.fs, ReducedOptions.of(node.attribute(CONFIG)))
         assert known is not None
-        return found.tx.table(known.table).is_current()
+        return is_current(found.tx, known)
 
 
 def test_a_reduction_has_a_series_for_each_resolution(home: Home) -> None:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from quacklake.core.engines.duckdb.expressions import parser, plain_expression
 from quacklake.core.engines.duckdb.stored_texts import parse_query
-from quacklake.core.sql.words import Cursor
+from quacklake.core.sql.words import Cursor, split, words_of
 from quacklake.extend.duckdbs import connect
+from quacklake.lake.lake import Lake, LakeAt, LakeTransaction
 
-__all__ = ["Cursor", "check_query", "find_tables", "plain_expression"]
+if TYPE_CHECKING:
+    from quacklake.core.sql.session import Session
+
+__all__ = ["Cursor", "check_query", "find_tables", "open_session", "plain_expression", "split", "words_of"]
 
 
 def check_query(query: str) -> None:
@@ -32,8 +38,23 @@ def find_tables(query: str) -> list[tuple[str | None, str]]:
 
     Raise ``InputError`` for any other statement, and for a query over another database.
 
-    >>> find_tables("SELECT * FROM shop.orders JOIN events USING (id)")
-    [('shop', 'orders'), (None, 'events')]
+    >>> find_tables("SELECT * FROM shop.orders WHERE id > 3")
+    [('shop', 'orders')]
     """
     with parser() as connection:
         return list(parse_query(connection, query).relations)
+
+
+def open_session(lake: Lake | LakeAt | LakeTransaction) -> Session:
+    """Return a session of its own whose default catalog is a lake, called ``lake``; the caller closes the session.
+
+    It is safe where the lake is that of a principal. Raise ``ClosedError`` for a lake that is closed.
+
+    >>> from quacklake.extend.example import example_lake
+    >>> with example_lake() as lake, open_session(lake) as session:
+    ...     session.sql("SELECT count(*) FROM events").fetchone()
+    (6,)
+    """
+    from quacklake.core.sql.sessions import session_of
+
+    return session_of(lake.handle)

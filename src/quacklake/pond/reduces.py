@@ -24,6 +24,7 @@ from quacklake.pond.times import require_column, time_filter
 from quacklake.telemetry import error_facts
 
 if TYPE_CHECKING:
+    from quacklake.lake.writing import LakeReader
     from quacklake.pond.pond import Pond
     from quacklake.pond.queries import Relations
 
@@ -83,7 +84,7 @@ def rows_of(relations: Relations, options: ReducedOptions) -> str:
     """Return the rows of a reduction as SQL: those of its view when that is up to date, else computed."""
     known = kept(relations.fs, options)
     if known is not None:
-        current = relations.tx.table(known.table).is_current()
+        current = is_current(relations.tx, known)
         return f"SELECT * FROM {known.table} ORDER BY {quote(known.time)}" if current else known.query
     found = relations.fs.get(options.source)
     name = relations.name(found)
@@ -93,6 +94,11 @@ def rows_of(relations: Relations, options: ReducedOptions) -> str:
     schema = relations.tx.sql(f"SELECT * FROM {name} LIMIT 0").to_arrow().schema
     time = require_column(schema.names, options.time_column, found.path)
     return options.reduction.query(name, time, numbers_of(schema, time))
+
+
+def is_current(state: LakeReader, known: Kept) -> bool:
+    """Return whether the rows of a view are the answer of its query at a state or in a transaction."""
+    return known.table in state and state.table(known.table).is_current()
 
 
 # -- keeping them up to date -------------------------------------------------------------------------------------------

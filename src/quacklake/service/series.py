@@ -156,7 +156,7 @@ def _reduced(at: LakeAt, fs: FS, found: NodePath) -> str | None:
 
     options = reduces.options_of(found)
     known = None if options is None else reduces.kept(fs, options)
-    return known.table if known is not None and at.table(known.table).is_current() else None
+    return known.table if known is not None and reduces.is_current(at, known) else None
 
 
 def _range(service: Service, identity: Identity, rows: _Rows, window: Window) -> tuple[Range, dt.datetime, dt.datetime]:

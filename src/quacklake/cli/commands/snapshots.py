@@ -15,7 +15,7 @@ from quacklake.errors import InputError, NotFoundError, nearest
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from quacklake.core.operations.restoring import UndoReport
+    from quacklake import UndoReport
 
 Newest = Annotated[str, option("--limit -n", 'The number of snapshots to show, or "all".', "COUNT")]
 

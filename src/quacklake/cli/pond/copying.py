@@ -12,7 +12,7 @@ from quacklake.cli.pond.context import PondContext
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from quacklake.core.operations.input_csv import CsvOptions
+    from quacklake import CsvOptions
     from quacklake.pond import FS, ImportOptions, Pond
     from quacklake.pond.copying import Outgoing
     from quacklake.pond.series import Imported

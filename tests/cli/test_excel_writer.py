@@ -17,8 +17,8 @@ import pyarrow as pa
 import pytest
 
 import quacklake
-from quacklake.core.operations import excel_writer
-from quacklake.core.operations.excel_writer import write_workbook
+from quacklake.cli import excel_writer
+from quacklake.cli.excel_writer import write_workbook
 from quacklake.core.operations.input_files import open_files
 from quacklake.errors import LimitError, MissingExtraError
 from tests.seeds import chance, some
