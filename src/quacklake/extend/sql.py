@@ -8,10 +8,10 @@ from quacklake.core.engines.duckdb.expressions import parser, plain_expression
 from quacklake.core.engines.duckdb.stored_texts import parse_query
 from quacklake.core.sql.words import Cursor, split, words_of
 from quacklake.extend.duckdbs import connect
-from quacklake.lake.lake import Lake, LakeAt, LakeTransaction
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a lake takes long to load, and who only takes statements apart needs none
     from quacklake.core.sql.session import Session
+    from quacklake.lake.lake import Lake, LakeAt, LakeTransaction
 
 __all__ = ["Cursor", "check_query", "find_tables", "open_session", "plain_expression", "split", "words_of"]
 

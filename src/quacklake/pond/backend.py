@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+import pyarrow as pa
+
 from quacklake import telemetry
 from quacklake.errors import CorruptFileError, NotFoundError, ReadOnlyError
 from quacklake.extend.names import literal
@@ -172,11 +174,18 @@ def exists(lake: LakeReader) -> bool:
     return NODES in lake
 
 
+def missing() -> NotFoundError:
+    """Return the error for a lake that is not a pond."""
+    return NotFoundError("Pond does not exist. Run 'pond init' first.")
+
+
 def last_sequence(lake: LakeReader) -> int:
     """Return the number of the last transaction. Raises ``NotFoundError`` when the lake is not a pond."""
-    if not exists(lake):
-        raise NotFoundError("Pond does not exist. Run 'pond init' first.")
-    return max(lake.table(STATE).to_arrow().column("txn_seq").to_pylist(), default=0)
+    try:
+        numbers = lake.table(STATE).to_arrow().column("txn_seq")
+    except NotFoundError:
+        raise missing() from None
+    return max(numbers.to_pylist(), default=0)
 
 
 def advance(tx: LakeTransaction, txn_seq: int) -> None:
@@ -184,8 +193,7 @@ def advance(tx: LakeTransaction, txn_seq: int) -> None:
 
     The numbers of commands that failed meanwhile are no lower, and so they do not conflict.
     """
-    tx.table(STATE).delete(f"txn_seq <= {txn_seq - 1:d}")
-    tx.table(STATE).append([{"txn_seq": txn_seq}])
+    tx.table(STATE).overwrite(pa.table({"txn_seq": [txn_seq]}), f"txn_seq <= {txn_seq - 1:d}")
 
 
 def contents(lake: LakeReader) -> Iterable[Node]:

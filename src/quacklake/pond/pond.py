@@ -50,9 +50,9 @@ class Pond:
     """
 
     def __init__(self, lake: Lake) -> None:
-        if not backend.exists(lake):
-            raise NotFoundError("Pond does not exist. Run 'pond init' first.")
         if TXNS not in lake:
+            if not backend.exists(lake):
+                raise backend.missing()
             raise UnsupportedFeatureError(
                 "the pond was made by an older version, which kept its log of commands in a lake of its own",
                 hint="mount it in a new pond, which can read it, and copy out what is in it",

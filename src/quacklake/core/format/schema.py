@@ -71,6 +71,8 @@ class Column:
 
     def leaves(self) -> Iterator[Column]:
         """Yield the scalar columns at or below this one."""
+        if not self.children:
+            return iter((self,))
         return (column for column in self.walk() if not column.nested)
 
     @property
@@ -174,7 +176,8 @@ class TableSchema:
         return tuple(column.name for column in self.columns)
 
     @cached_property
-    def _by_name(self) -> dict[str, Column]:
+    def by_name(self) -> Mapping[str, Column]:
+        """The top-level columns in order, by their names without case."""
         return {fold(column.name): column for column in self.columns}
 
     @cached_property
@@ -193,13 +196,13 @@ class TableSchema:
 
     def get(self, name: str) -> Column | None:
         """Return the top-level column of that name, ignoring case, or ``None``."""
-        return self._by_name.get(fold(name))
+        return self.by_name.get(fold(name))
 
     def find(self, name: str) -> Column:
         """Return the top-level column of that name, ignoring case. Raises :class:`InputError` if there is none."""
         column = self.get(name)
         if column is None:
-            near = nearest(name, self.names) or nearest(fold(name), self._by_name)
+            near = nearest(name, self.names) or nearest(fold(name), self.by_name)
             few = 0 < len(self.names) <= _NAMED_COLUMNS
             hint = near or (f"there are {', '.join(self.names)}" if few else None)
             raise InputError(f'there is no column "{name}"', hint=hint)
