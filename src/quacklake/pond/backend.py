@@ -1,4 +1,4 @@
-"""The storage of a pond's tree and contents: one interface, and its implementation by a lake.
+"""The storage of a pond's tree and contents.
 
 The lake is in a folder, a database or an object store, or in memory for tests: nothing above knows which.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -39,39 +39,9 @@ STATE = "pond.state"
 """The table with the number of the last transaction. Every one replaces its rows, so two at once cannot both commit."""
 
 
-class Backend(Protocol):
-    """Keeps the tree and the contents of a pond at one state, or in one transaction."""
-
-    large_files: LargeFiles
-    mounts: Mounts | None
-
-    @property
-    def lake(self) -> LakeReader:
-        """The lake at this state, with the tables and series."""
-
-    @property
-    def changes(self) -> LakeTransaction:
-        """The open transaction. Raises ``ReadOnlyError`` when there is none."""
-
-    def load(self) -> Tree:
-        """Return the tree, without contents."""
-
-    def nodes_named(self, names: Sequence[str]) -> list[Node]:
-        """Return every version of the root and of the nodes that have one of these names, in any directory."""
-
-    def nodes_in(self, directory: Node) -> list[Node]:
-        """Return every version of the nodes in a directory."""
-
-    def content(self, node: Node) -> bytes:
-        """Return the bytes of a small file."""
-
-    def save(self, tree: Tree) -> Changes:
-        """Write what was changed in the tree, and return it."""
-
-
 @dataclass
-class LakeBackend:
-    """Keeps a pond in a lake: the tree is the table ``pond.nodes``."""
+class Backend:
+    """Keeps a pond in a lake, at one state or in one transaction: the tree is the table ``pond.nodes``."""
 
     lake: LakeReader
     large_files: LargeFiles

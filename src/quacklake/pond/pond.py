@@ -19,7 +19,7 @@ from quacklake.extend.stores import find_store
 from quacklake.lake.connect import connect
 from quacklake.lake.lake import Lake, LakeAt, LakeTransaction
 from quacklake.pond import backend, control, places
-from quacklake.pond.backend import LakeBackend
+from quacklake.pond.backend import Backend
 from quacklake.pond.control import TXNS, Command, ControlLog, Transaction
 from quacklake.pond.fs import FS
 from quacklake.pond.large_files import LargeFiles
@@ -168,7 +168,7 @@ class Pond:
     def fs(self, at: int | str | None = None) -> FS:
         """Return the tree as it is now, or as it was at a snapshot, tag or time; it can be read only."""
         state = self.at(self.lake.current_snapshot() if at is None else at)
-        return FS(LakeBackend(state, self.large_files, self.mounts))
+        return FS(Backend(state, self.large_files, self.mounts))
 
     def at(self, at: int | str) -> LakeAt:
         """Return the lake as it was at a snapshot number, a tag or a time."""
@@ -213,7 +213,7 @@ class Pond:
     def _begin(self, tx: LakeTransaction, command: Command) -> FS:
         """Return the tree for a command to change, which gets the next number."""
         command.txn_seq = backend.last_sequence(tx) + 1
-        return FS(LakeBackend(tx, self.large_files, self.mounts), command.txn_seq)
+        return FS(Backend(tx, self.large_files, self.mounts), command.txn_seq)
 
     def _finish(self, tx: LakeTransaction, command: Command, fs: FS) -> None:
         """Write what a command changed, with its record. Raises ``_Unchanged`` when there is nothing to write."""
@@ -269,7 +269,7 @@ def _temporary(above: Path | None) -> tempfile.TemporaryDirectory[str]:
 
 
 def _newest(lake: Lake, large_files: LargeFiles, mounts: Mounts) -> FS:
-    fs = FS(LakeBackend(lake.at(version=lake.current_snapshot()), large_files, mounts))
+    fs = FS(Backend(lake.at(version=lake.current_snapshot()), large_files, mounts))
     fs.tree  # noqa: B018 (read whole: a mounted directory is looked at node by node)
     return fs
 

@@ -16,7 +16,7 @@ from quacklake.extend.sql import find_tables
 from quacklake.lake.lake import Lake, LakeTransaction
 from quacklake.lake.writing import LakeReader
 from quacklake.pond import reduces
-from quacklake.pond.backend import LakeBackend
+from quacklake.pond.backend import Backend
 from quacklake.pond.factories import registry
 from quacklake.pond.factories.mount import MountSeries, MountTable
 from quacklake.pond.fs import FS, NodePath
@@ -194,7 +194,7 @@ def _relations(
     lake: Lake, at: LakeReader | None, large_files: LargeFiles, mounts: Mounts | None
 ) -> Iterator[Relations]:
     with LakeTransaction.scratch(lake, at) as scratch, ExitStack() as opened:
-        yield Relations(scratch, FS(LakeBackend(scratch, large_files, mounts)), opened)
+        yield Relations(scratch, FS(Backend(scratch, large_files, mounts)), opened)
 
 
 @contextmanager
