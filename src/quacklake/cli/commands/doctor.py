@@ -322,6 +322,8 @@ def _check_lake(context: Context) -> Iterator[CheckResult]:
         fix = "pass --lake, or create a lake with `quacklake init`"
         yield CheckResult("lake", "catalog", "absent", "no lake was given", fix)
         return
+    from quacklake.extend.stores import find_store
+
     opened: list[Lake] = []
 
     def look() -> list[CheckResult]:
@@ -331,7 +333,7 @@ def _check_lake(context: Context) -> Iterator[CheckResult]:
     try:
         yield from _bounded("lake", "catalog", look, fix="check the URL, and that the database can be reached")
         if opened:
-            store, files = opened[0]._context.store, _count_files(opened[0])
+            store, files = find_store(opened[0]), _count_files(opened[0])
             fix = "check s3_endpoint, the keys and the network" if not store.is_local else "check the disk"
             yield from _bounded(
                 "lake",
