@@ -20,6 +20,12 @@ from quacklake.core.lazy import lazily, provide
 from quacklake.errors import QuacklakeError
 
 if TYPE_CHECKING:
+    from quacklake.core.maintenance.cleanup import CleanupReport
+    from quacklake.core.maintenance.policy import Job, Policy
+    from quacklake.core.maintenance.reports import CompactionReport, Skipped
+    from quacklake.core.maintenance.scheduler import JobReport, MaintenanceReport
+    from quacklake.core.maintenance.verify import Finding, RepairReport
+    from quacklake.core.materialized.definition import RefreshReport
     from quacklake.core.operations.change_feed import ChangeScan
     from quacklake.core.operations.expression import Expression
     from quacklake.core.operations.statements import MergeResult
@@ -37,6 +43,7 @@ if TYPE_CHECKING:
     from quacklake.lake.restoring import RestoredTable, UndoReport
     from quacklake.lake.table import Table
     from quacklake.lake.table_scan import TableScan
+    from quacklake.lake.tenant_maintenance import RoundLimits, RoundReport
     from quacklake.lake.tenants import Tenants, tenants
     from quacklake.lake.view import View
     from quacklake.spark.lake import SparkLake, register_spark, spark, spark_settings
@@ -47,18 +54,30 @@ __version__ = "0.1.0"
 __all__ = [
     "AdoptReport",
     "ChangeScan",
+    "CleanupReport",
+    "CompactionReport",
     "CsvOptions",
     "Expression",
+    "Finding",
+    "Job",
+    "JobReport",
     "Lake",
     "LakeAt",
     "LakeTransaction",
+    "MaintenanceReport",
     "MergeResult",
+    "Policy",
     "QuacklakeError",
+    "RefreshReport",
+    "RepairReport",
     "RestoredTable",
     "Result",
+    "RoundLimits",
+    "RoundReport",
     "RowType",
     "Safety",
     "Session",
+    "Skipped",
     "SparkLake",
     "Table",
     "TableScan",
@@ -99,6 +118,13 @@ if not TYPE_CHECKING:
     __getattr__ = lazily(
         __name__,
         {
+            "quacklake.core.maintenance.cleanup": "CleanupReport",
+            "quacklake.core.maintenance.policy": "Job Policy",
+            "quacklake.core.maintenance.reports": "CompactionReport Skipped",
+            "quacklake.core.maintenance.scheduler": "JobReport MaintenanceReport",
+            "quacklake.core.maintenance.verify": "Finding RepairReport",
+            "quacklake.core.materialized.definition": "RefreshReport",
+            "quacklake.lake.tenant_maintenance": "RoundLimits RoundReport",
             "quacklake.lake.connect": "backups connect prune_backups restore_backup",
             "quacklake.lake.table_scan": "TableScan",
             "quacklake.lake.adopting": "AdoptReport",

@@ -14,7 +14,6 @@ import quacklake
 from quacklake import Lake, Safety, telemetry
 from quacklake.core.catalog import own_tables
 from quacklake.core.faults import Fault, arm
-from quacklake.core.materialized.watching import refreshing
 from quacklake.core.scan import remembered
 from quacklake.errors import NotPermittedError, QuacklakeError, StaleViewError
 from tests.catalog.stock import Stock
@@ -124,7 +123,7 @@ def test_the_runner_refreshes_what_is_due(tmp_path: Path) -> None:
         lake.create_materialized_view("still", QUERY)
         lake.sql("DELETE FROM t WHERE id = 1")
         done: list[str] = []
-        with refreshing(lake.materialized_views, lambda report: done.append(report.view), poll=0.05):
+        with lake.materialized_views.keep_refreshed(lambda report: done.append(report.view), poll=0.05):
             end = time.monotonic() + 30
             while not done and time.monotonic() < end:
                 time.sleep(0.05)

@@ -237,7 +237,7 @@ def test_the_command_line_from_nothing_to_a_lake_and_back(command: Callable[...,
 
 @pytest.mark.skipif(not has("python_calamine"), reason="the extra excel is not installed")
 def test_a_table_is_exported_as_a_workbook_and_comes_back(lake: Lake, tmp_path: Path) -> None:
-    from quacklake.core.operations.excel_writer import write_workbook
+    from quacklake.cli.excel_writer import write_workbook
 
     wanted = rows(20).drop(["tags"])
     assert write_workbook(wanted.to_reader(), tmp_path / "a.xlsx") == 20
@@ -267,7 +267,7 @@ def test_help_lists_every_command(command: Callable[..., str]) -> None:
 
 @pytest.mark.skipif(all(has(module) for module in EXTRAS), reason="every extra is installed here")
 def test_a_missing_extra_is_one_sentence_with_the_line_that_installs_it(tmp_path: Path) -> None:
-    from quacklake.core.operations.excel_writer import write_workbook
+    from quacklake.cli.excel_writer import write_workbook
 
     book = tmp_path / "a.xlsx"
     book.write_bytes(b"PK")

@@ -128,6 +128,7 @@ def _table_calls() -> Iterator[tuple[str, Callable[[Table], Any]]]:
         "flush_inlined_data": lambda t: t.flush_inlined_data(),
         "history": lambda t: t.history(),
         "insertions": lambda t: t.insertions(since=1).to_arrow(),
+        "is_current": lambda t: t.is_current(),
         "manifest": lambda t: t.manifest(),
         "merge": lambda t: t.merge(ROWS, on="a"),
         "merge_builder": lambda t: t.merge_builder(ROWS, "a").when_matched_update_all().execute(),
@@ -295,6 +296,12 @@ def _given(theirs: Theirs, what: str) -> tuple[str, ...]:
     return "umbral_gone", str(getattr(theirs, word)), "hidden"
 
 
+def _keep_refreshed(lake: Lake) -> list[Any]:
+    reports: list[Any] = []
+    with lake.materialized_views.keep_refreshed(reports.append):
+        return reports
+
+
 def _in_transaction(lake: Lake, theirs: Theirs) -> None:
     with lake.transaction() as tx:
         tx.table("mine").append(ROWS)
@@ -432,6 +439,7 @@ def _quiet() -> Iterator[Case]:
         "materialized_views.list": lambda m, o: m.materialized_views.list().to_pylist(),
         "materialized_views.names": lambda m, o: m.materialized_views.names(),
         "materialized_views.refresh_due": lambda m, o: m.materialized_views.refresh_due(),
+        "materialized_views.keep_refreshed": lambda m, o: _keep_refreshed(m),
         "snapshots": lambda m, o: m.snapshots().to_pylist(),
         "current_snapshot": lambda m, o: m.current_snapshot(),
         "catalog": lambda m, o: m.catalog,

@@ -155,12 +155,7 @@ class Context:
         return None if at is None else self._at(lake, at).snapshot_id
 
     def _at(self, lake: Lake, at: str) -> LakeAt:
-        from quacklake.core.format.snapshots import is_tag
-
-        version = version_of(at)
-        if isinstance(version, int) or is_tag(version):
-            return lake.at(version=version)
-        return lake.at(timestamp=version)
+        return lake.at(to=version_of(at))
 
     def row_limit(self, limit: str | None, all_rows: bool) -> int | None:
         """Return the number of rows to show: that of ``--limit``, or the setting; None for all."""
@@ -199,7 +194,7 @@ def default_data_path(url: str) -> Path | None:
 
     None where the library has its own default, and where a folder of this machine is unsuitable.
     """
-    from quacklake.core.catalog.databases.urls import parse_url
+    from quacklake.extend.inputs import parse_url
 
     parsed = parse_url(url)
     if parsed.database != "sqlite" or parsed.path is None or parsed.data_path is not None:

@@ -23,9 +23,9 @@ from quacklake.cli.context import Context
 from quacklake.cli.failures import Form, report
 from quacklake.cli.progress import hush, waiting
 from quacklake.config import redact
-from quacklake.core.sql.words import words_of
 from quacklake.errors import CancelledError, InputError, QuacklakeError, SqlError, nearest
-from quacklake.extend.names import quote
+from quacklake.extend.names import TableRef, quote
+from quacklake.extend.sql import words_of
 
 if TYPE_CHECKING:
     from quacklake.lake.lake import Lake, LakeAt
@@ -200,10 +200,9 @@ def run_command(shell: Shell, line: str) -> bool:
             for relation in shell.view.tables() + shell.view.views():
                 shell.say(relation)
         case ".schema", [] | [_]:
-            from quacklake.core.sql.listing import table_definition
-
-            for table in (shell.view.table(name) for name in arguments or shell.view.tables()):
-                shell.say(table_definition(table.handle.view(), table.info))
+            for table in (shell.view[name] for name in arguments or shell.view.tables()):
+                _, definition = shell.view.sql(f"SHOW CREATE TABLE {TableRef.parse(table.name).sql}").fetchall()[0]
+                shell.say(definition)
         case ".timing", [] | ["on" | "off"]:
             shell.timing = not shell.timing if not arguments else arguments == ["on"]
             shell.say(f"timing is {'on' if shell.timing else 'off'}")

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from quacklake import RowType
 from quacklake.client.transport import segment
 from quacklake.core.operations.statements import MergeResult
 from quacklake.core.sql.result import Result
 from quacklake.errors import InputError
-from quacklake.extend.inputs import Row, RowType, is_path, to_source
+from quacklake.extend.inputs import Row, is_path, to_source
 from quacklake.extend.names import TableRef, quote
 
 if TYPE_CHECKING:

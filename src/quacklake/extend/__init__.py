@@ -5,11 +5,13 @@
 ``extend.schemas``        columns with their ids, and rows of files of any age in the columns of today
 ``extend.files``          data files that an engine writes: names, partitions, statistics, clean-up
 ``extend.writes``         work in one commit, again after a conflict, once for a key
-``extend.inputs``         rows of people as Arrow: frames, dictionaries, dataclasses, files
-``extend.adopting``       tables of other formats whose files a lake adopts
 ``extend.checkpoints``    batches that are in a lake once, checkpoints, and definitions of streams
+``extend.inputs``         input of people: rows and files of any kind, addresses of lakes, and times
+``extend.adopting``       tables of other formats whose files a lake adopts
 ``extend.names``          names of tables and columns: checked, compared, and written into SQL
-``extend.stores``         files of a lake wherever they are
+``extend.sql``            sessions, statements and queries: taken apart, checked and run
+``extend.stores``         files wherever they are, and files that appear whole or not at all
+``extend.backups``        backups of lakes in a place: made, listed, removed and read
 ``extend.duckdbs``        DuckDB beside the lake, the same on every version
 ``extend.reporting``      progress of long work, and the steps at which tests of crashes stop a process
 ========================  ============================================================================================
@@ -25,6 +27,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from quacklake.extend import (
         adopting,
+        backups,
         checkpoints,
         duckdbs,
         files,
@@ -33,12 +36,14 @@ if TYPE_CHECKING:
         reads,
         reporting,
         schemas,
+        sql,
         stores,
         writes,
     )
 
 __all__ = [
     "adopting",
+    "backups",
     "checkpoints",
     "duckdbs",
     "files",
@@ -47,6 +52,7 @@ __all__ = [
     "reads",
     "reporting",
     "schemas",
+    "sql",
     "stores",
     "writes",
 ]

@@ -21,6 +21,7 @@ from typing import Self
 
 import pyarrow as pa
 
+from quacklake.core.engines.duckdb.rows import fits_in_file
 from quacklake.core.format.layout import IDENTITY, PartitionSpec, directory, key_texts
 from quacklake.core.format.names import data_file_name
 from quacklake.core.format.objects import TableInfo
@@ -41,7 +42,7 @@ from quacklake.extend.reads import find_table
 from quacklake.extend.schemas import TableSchema, is_portable
 from quacklake.lake.lake import Lake
 
-__all__ = ["StagedFile", "Staging", "stage"]
+__all__ = ["StagedFile", "Staging", "fits_in_file", "stage"]
 
 _ROW = "row"
 

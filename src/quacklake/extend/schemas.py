@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from quacklake.core.format.schema import FIELD_ID, Column, TableSchema
 from quacklake.core.format.types import parse_type
-from quacklake.errors import UnsupportedFeatureError
+from quacklake.errors import InputError, UnsupportedFeatureError
+from quacklake.inputs import column_types
+from quacklake.inputs.column_types import to_column
 
-__all__ = ["Column", "TableSchema", "can_conform", "conform", "is_portable"]
+__all__ = ["Column", "TableSchema", "can_conform", "conform", "is_portable", "to_column", "to_schema"]
 
 Rows = TypeVar("Rows", pa.RecordBatch, pa.Table)
 
@@ -29,6 +31,20 @@ _PORTABLE = frozenset(
 """Types whose values Arrow, Parquet and a lake hold alike."""
 _BYTES = ("blob",)
 """Types whose defaults are texts that Arrow reads otherwise."""
+
+
+def to_schema(columns: Any) -> TableSchema:
+    """Return the columns of a new table: of an Arrow schema, a dataclass, or a mapping or list of names and types.
+
+    Raise ``InputError`` for anything else, for types that a lake lacks, and for names that it cannot have.
+
+    >>> [column.duckdb_type() for column in to_schema({"id": int, "tags": "VARCHAR[]"}).columns]
+    ['BIGINT', 'VARCHAR[]']
+    """
+    schema = column_types.to_schema(columns)
+    if schema is None:
+        raise InputError(f"a {type(columns).__name__} of rows has no types", hint='write {"id": "BIGINT"}')
+    return schema
 
 
 def is_portable(column: Column) -> bool:

@@ -12,21 +12,26 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
+import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from quacklake import telemetry
-from quacklake.core.format.objects import request_stream
+from quacklake.core.engines.duckdb.connections import file_literal
+from quacklake.core.format.objects import TableInfo, request_stream
 from quacklake.core.format.snapshots import Operation
-from quacklake.core.operations import keyed_changes
+from quacklake.core.operations import dml, evolution, keyed_changes
+from quacklake.core.operations.conform import expressions
 from quacklake.core.operations.handles import LakeHandle
 from quacklake.core.operations.options import StreamPositions
+from quacklake.core.operations.sources import Source
 from quacklake.core.scan import to_predicate
-from quacklake.core.transaction import DeleteTarget, Transaction, positions_by_file
+from quacklake.core.transaction import DeleteTarget, NewDataFile, Transaction, positions_by_file
 from quacklake.errors import (
     CancelledError,
     CatalogError,
@@ -39,9 +44,10 @@ from quacklake.errors import (
 )
 from quacklake.extend.files import Staging
 from quacklake.extend.reads import PLACES, ReadPlan, find_deleted, find_table, plan_in
+from quacklake.extend.schemas import TableSchema
 from quacklake.lake.lake import Lake, LakeTransaction
 
-__all__ = ["Change", "GroupCommit", "Outcome", "run"]
+__all__ = ["Change", "Outcome", "StagedQuery", "run"]
 
 T = TypeVar("T")
 _log = logging.getLogger("quacklake.commits")
@@ -63,6 +69,48 @@ class Outcome(Generic[T]):
     value: T | None
     snapshot: int
     repeated: bool = False
+
+
+@dataclass
+class StagedQuery:
+    """Rows of a query in a data file that is not yet part of its table, for ``Change.write_query``.
+
+    ``connection`` can read them as the table ``relation``.
+
+    >>> from quacklake.extend.example import example_lake
+    >>> def count(change):
+    ...     with change.write_query("events", "SELECT 7 AS id", pa.schema([("id", pa.int64())]), 10) as staged:
+    ...         return staged.connection.execute(f"SELECT count(*) FROM {staged.relation}").fetchall()
+    >>> with example_lake() as lake:
+    ...     run(lake, count).value, lake.table("events").count()
+    ([(1,)], 6)
+    """
+
+    connection: duckdb.DuckDBPyConnection
+    relation: str
+    _table: TableInfo = field(repr=False)
+    _files: Sequence[NewDataFile] = field(repr=False)
+    kept: bool = False
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return sum(file.record_count for file in self._files)
+
+    @property
+    def bytes(self) -> int:
+        """The size of the file."""
+        return sum(file.file_size_bytes for file in self._files)
+
+    def bounds(self, column: str) -> list[str]:
+        """Return the least and the greatest value of a column, as statistics write them; empty where none are known."""
+        id = self._table.schema.find(column).id
+        stats = [each for file in self._files for each in file.stats if each.column_id == id]
+        return [bound for each in stats for bound in (each.min, each.max) if bound is not None]
+
+    def keep(self) -> None:
+        """Let the end of the block add the file to the table, instead of removing it."""
+        self.kept = True
 
 
 @dataclass
@@ -182,6 +230,76 @@ class Change:
     ) -> None:
         """Let the change be a batch of a stream and its checkpoint; ``checkpoints.Checkpoints.confirm`` calls it."""
         self._tx.mark(stream, epoch, run, position, manifest=manifest, keep=keep, finished=finished)
+
+    def overwrite(self, table: str, rows: pa.RecordBatchReader, schema: TableSchema) -> None:
+        """Replace all rows of a table, whose columns get the types of ``schema``: any, since no file of before stays.
+
+        Columns keep their ids, and with them comments, defaults and access rules. Raise ``SchemaMismatchError`` for
+        rows that do not fit.
+
+        >>> from dataclasses import replace
+        >>> from quacklake.extend.example import example_lake
+        >>> from quacklake.extend.schemas import to_schema
+        >>> def number(change):
+        ...     id, name = change.plan("events").schema.columns
+        ...     rows = pa.table({"id": ["7"], "name": ["x"]}).to_reader()
+        ...     change.overwrite("events", rows, TableSchema((replace(id, type="varchar"), name)))
+        >>> with example_lake() as lake:
+        ...     _ = run(lake, number)
+        ...     lake.table("events").to_pylist()
+        [{'id': '7', 'name': 'x'}]
+        """
+        context, tx = self.transaction.handle.context, self._tx
+        info = evolution.alter(context, tx, find_table(tx, table), schema)
+        dml.overwrite(context, tx, info, Source(rows.schema, None, rows), None)
+
+    @contextmanager
+    def write_query(self, table: str, query: str, columns: pa.Schema, size_bytes: int) -> Iterator[StagedQuery | None]:
+        """Write the rows of a query, which DuckDB can run by itself, into one data file in their order, and look at it.
+
+        ``columns`` are those of the query and ``size_bytes`` about the size of its rows. The end of the block adds the
+        file to the table if ``keep`` was called, and removes it otherwise. None where rows would be in several files,
+        which have no order, and in an encrypted lake.
+
+        >>> from quacklake.extend.example import example_lake
+        >>> def add(change):
+        ...     query = "SELECT i AS id, 'n' || i AS name FROM range(20, 30) t(i)"
+        ...     columns = pa.schema([("id", pa.int64()), ("name", pa.string())])
+        ...     with change.write_query("events", query, columns, 100) as staged:
+        ...         staged.keep()
+        ...         return staged.rows, staged.bounds("id")
+        >>> with example_lake() as lake:
+        ...     run(lake, add).value, lake.table("events").count()
+        ((10, ['20', '29']), 16)
+        """
+        context, tx = self.transaction.handle.context, self._tx
+        info = find_table(tx, table)
+        options = replace(context.write_options(info), sort=False)
+        if context.writer.encrypted or size_bytes >= options.target_file_size:
+            yield None
+            return
+        tx.asks(Operation.INSERT)
+        select = ", ".join(expressions(context.match(columns, info, partial=True)))
+        with context.engine.connection() as connection:
+            files = context.writer.write(
+                connection,
+                f"SELECT {select} FROM ({query})",
+                info,
+                options,
+                tx.wrote,
+                tx.local_id,
+                size_hint=size_bytes,
+            )
+            paths = [info.location + file.path for file in files]
+            urls = ", ".join(map(file_literal, context.store.readable_urls(paths)))
+            staged = StagedQuery(connection, f"read_parquet([{urls}])", info, files)
+            try:
+                yield staged
+            finally:
+                if not staged.kept:
+                    tx.discard(paths)
+            if staged.kept:
+                tx.pending(info).files.extend(files)
 
     def _withdraw(self) -> None:
         """Take the staged files back: the change is surely not committed."""

@@ -162,8 +162,8 @@ def to_column(name: str, type_: Any, depth: int = 0) -> Column:
     Text is read as an SQL type first (``INTEGER``, ``DECIMAL(10,2)``, also with ``NOT NULL``), then as an Arrow or
     pandas type. Python's ``int`` and ``float`` have 8 bytes, and ``Decimal`` is ``DECIMAL(18,3)``.
 
-    >>> to_column("price", "DECIMAL(10,2)").type
-    'decimal(10,2)'
+    >>> to_column("tags", list[str]).duckdb_type(), to_column("price", "decimal(10, 2) NOT NULL").nullable
+    ('VARCHAR[]', False)
     """
     if depth > _MAX_DEPTH:
         raise InputError("the type is nested too deeply")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 import pyarrow as pa
 
@@ -278,7 +278,7 @@ class Lake(LakeWriter):
         An import that was interrupted goes on where it was: call it again. Raises ``AlreadyExistsError`` for a table
         that another one has made, before anything is written.
         """
-        return import_from(self.handle, source, table, **options)
+        return import_from(self, source, table, **options)
 
     def export_to(
         self, target: str, tables: str | Sequence[str] = (), **options: Unpack[ExportOptions]
@@ -289,19 +289,21 @@ class Lake(LakeWriter):
         or a PostgreSQL database. ``partition_by`` makes folders such as ``year=2024``. Nothing is shown before it is
         complete, and nothing is replaced unless ``replace`` is true.
         """
-        return export_to(self.handle, target, tables, **options)
+        return export_to(self, target, tables, **options)
 
     def at(
         self,
         version: int | str | None = None,
         timestamp: dt.datetime | str | None = None,
         tag: str | None = None,
+        *,
+        to: Version | None = None,
     ) -> LakeAt:
-        """Return the lake, read-only, at a snapshot id, a tag or a time. Text and naive times are UTC.
+        """Return the lake, read-only, at a snapshot id, a tag or a time; ``to`` is any of them.
 
-        Raises ``SnapshotExpiredError`` when the snapshot has expired.
+        Text and naive times are UTC. Raises ``SnapshotExpiredError`` when the snapshot has expired.
         """
-        return LakeAt(self.handle.at(version, timestamp, tag))
+        return LakeAt(self.handle.at(version, timestamp, tag, to))
 
     def snapshots(self, limit: int | None = None, *, before: int | None = None) -> pa.Table:
         """Return the snapshots, oldest first: id, time, schema version, changes, author, message and operation.
@@ -475,7 +477,7 @@ class LakeAt(LakeReader):
         self, target: str, tables: str | Sequence[str] = (), **options: Unpack[ExportOptions]
     ) -> ExportReport:
         """Write tables as they were to a target that others read; see ``Lake.export_to``."""
-        return export_to(self.handle, target, tables, **options)
+        return export_to(self, target, tables, **options)
 
     def __repr__(self) -> str:
         return f"<Lake {self._context.catalog.url} at snapshot {self.snapshot_id}>"
@@ -486,6 +488,19 @@ class LakeTransaction(LakeWriter):
     """An open transaction: the methods of a lake, committed together as one snapshot."""
 
     handle: TransactionHandle
+
+    @classmethod
+    @contextmanager
+    def scratch(cls, lake: Lake, at: LakeReader | None = None) -> Iterator[Self]:
+        """Open a transaction that is never committed, on a state of the lake: for the views and tables of a query.
+
+        Without ``at`` this is the newest snapshot.
+        """
+        tx = lake.handle.begin(None if at is None else at.handle.view().base, scratch=True)
+        try:
+            yield cls(TransactionHandle(lake.handle.context, tx))
+        finally:
+            tx.rollback()
 
     @property
     def snapshot(self) -> Snapshot | None:

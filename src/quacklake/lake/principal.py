@@ -30,6 +30,7 @@ from quacklake.core.operations.context import LakeContext, boundary
 from quacklake.core.operations.handles import LakeHandle, TransactionHandle
 from quacklake.core.operations.options import checked_limit
 from quacklake.core.operations.reference import TableRef
+from quacklake.core.operations.versions import Version
 from quacklake.core.scan.visibility import value_name
 from quacklake.core.transaction import ChangeSet, TableChange, Transaction
 from quacklake.errors import NotPermittedError
@@ -293,10 +294,15 @@ class PrincipalLake(_Reads, Lake):
         )
 
     def at(
-        self, version: int | str | None = None, timestamp: dt.datetime | str | None = None, tag: str | None = None
+        self,
+        version: int | str | None = None,
+        timestamp: dt.datetime | str | None = None,
+        tag: str | None = None,
+        *,
+        to: Version | None = None,
     ) -> LakeAt:
         """Return the lake, read-only, at a snapshot; see ``Lake.at``. Today's rules hold for all snapshots."""
-        return PrincipalLakeAt(self.handle.at(version, timestamp, tag))
+        return PrincipalLakeAt(self.handle.at(version, timestamp, tag, to))
 
     def _open(self, tx: Transaction) -> LakeTransaction:
         return PrincipalTransaction(TransactionHandle(self._context, tx))

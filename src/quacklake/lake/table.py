@@ -105,6 +105,15 @@ class Table(TableMaintenance, Tagged):
         table = self._find(view)
         return key_columns(table.schema, view.objects.tags(table).own.get(PRIMARY_KEY))
 
+    def is_current(self) -> bool:
+        """Return whether a materialized view has the answer of its query at this state; False for any other table.
+
+        Raises ``NotFoundError`` when there is no such table.
+        """
+        from quacklake.core.materialized.views import is_current
+
+        return is_current(self.handle, self.info)
+
     def count(self, where: Filter | None = None) -> int:
         """Return the number of rows, or of the rows that match a filter."""
         return self.scan(where=where).count()

@@ -10,8 +10,8 @@ from quacklake.core.lazy import provided
 from quacklake.core.progress import Progress
 
 if TYPE_CHECKING:
-    from quacklake.core.operations.handles import LakeHandle, SnapshotHandle
     from quacklake.inputs.csv_files import CsvOptions
+    from quacklake.lake.lake import Lake, LakeAt
 
 
 class ImportOptions(TypedDict, total=False):
@@ -98,16 +98,14 @@ class ExportReport:
 
 
 @provided
-def import_from(
-    handle: LakeHandle, source: str, table: str | None = None, **options: Unpack[ImportOptions]
-) -> ImportReport:
+def import_from(lake: Lake, source: str, table: str | None = None, **options: Unpack[ImportOptions]) -> ImportReport:
     """Copy the tables of a source into a lake; see ``Lake.import_from``."""
     raise NotImplementedError
 
 
 @provided
 def export_to(
-    handle: LakeHandle | SnapshotHandle, target: str, tables: Sequence[str] | str = (), **options: Unpack[ExportOptions]
+    lake: Lake | LakeAt, target: str, tables: Sequence[str] | str = (), **options: Unpack[ExportOptions]
 ) -> ExportReport:
     """Write tables of a lake to a target that others read; see ``Lake.export_to``."""
     raise NotImplementedError

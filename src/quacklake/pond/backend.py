@@ -1,4 +1,4 @@
-"""The storage of a pond's tree and contents: one interface, and its implementation by a lake.
+"""The storage of a pond's tree and contents.
 
 The lake is in a folder, a database or an object store, or in memory for tests: nothing above knows which.
 """
@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from quacklake import telemetry
 from quacklake.errors import CorruptFileError, NotFoundError, ReadOnlyError
@@ -37,39 +39,9 @@ STATE = "pond.state"
 """The table with the number of the last transaction. Every one replaces its rows, so two at once cannot both commit."""
 
 
-class Backend(Protocol):
-    """Keeps the tree and the contents of a pond at one state, or in one transaction."""
-
-    large_files: LargeFiles
-    mounts: Mounts | None
-
-    @property
-    def lake(self) -> LakeReader:
-        """The lake at this state, with the tables and series."""
-
-    @property
-    def changes(self) -> LakeTransaction:
-        """The open transaction. Raises ``ReadOnlyError`` when there is none."""
-
-    def load(self) -> Tree:
-        """Return the tree, without contents."""
-
-    def nodes_named(self, names: Sequence[str]) -> list[Node]:
-        """Return every version of the root and of the nodes that have one of these names, in any directory."""
-
-    def nodes_in(self, directory: Node) -> list[Node]:
-        """Return every version of the nodes in a directory."""
-
-    def content(self, node: Node) -> bytes:
-        """Return the bytes of a small file."""
-
-    def save(self, tree: Tree) -> Changes:
-        """Write what was changed in the tree, and return it."""
-
-
 @dataclass
-class LakeBackend:
-    """Keeps a pond in a lake: the tree is the table ``pond.nodes``."""
+class Backend:
+    """Keeps a pond in a lake, at one state or in one transaction: the tree is the table ``pond.nodes``."""
 
     lake: LakeReader
     large_files: LargeFiles
@@ -172,11 +144,18 @@ def exists(lake: LakeReader) -> bool:
     return NODES in lake
 
 
+def missing() -> NotFoundError:
+    """Return the error for a lake that is not a pond."""
+    return NotFoundError("Pond does not exist. Run 'pond init' first.")
+
+
 def last_sequence(lake: LakeReader) -> int:
     """Return the number of the last transaction. Raises ``NotFoundError`` when the lake is not a pond."""
-    if not exists(lake):
-        raise NotFoundError("Pond does not exist. Run 'pond init' first.")
-    return max(lake.table(STATE).to_arrow().column("txn_seq").to_pylist(), default=0)
+    try:
+        numbers = lake.table(STATE).to_arrow().column("txn_seq")
+    except NotFoundError:
+        raise missing() from None
+    return max(numbers.to_pylist(), default=0)
 
 
 def advance(tx: LakeTransaction, txn_seq: int) -> None:
@@ -184,8 +163,7 @@ def advance(tx: LakeTransaction, txn_seq: int) -> None:
 
     The numbers of commands that failed meanwhile are no lower, and so they do not conflict.
     """
-    tx.table(STATE).delete(f"txn_seq <= {txn_seq - 1:d}")
-    tx.table(STATE).append([{"txn_seq": txn_seq}])
+    tx.table(STATE).overwrite(pa.table({"txn_seq": [txn_seq]}), f"txn_seq <= {txn_seq - 1:d}")
 
 
 def contents(lake: LakeReader) -> Iterable[Node]:

@@ -19,13 +19,11 @@ from typing import Any
 
 from quacklake import telemetry
 from quacklake.config import Config
-from quacklake.core.maintenance.backup import back_up, check_not_pruned
-from quacklake.core.operations.stores import open_backups
-from quacklake.core.storage.store_pairs import copy_hashed
 from quacklake.errors import AlreadyExistsError, CommitConflict, CorruptFileError, InputError, NotFoundError
 from quacklake.extend import reporting
+from quacklake.extend.backups import Backups
 from quacklake.extend.reporting import Progress, silent
-from quacklake.extend.stores import Store
+from quacklake.extend.stores import Store, find_store
 from quacklake.lake.connect import replace_from_backup, restore_backup
 from quacklake.lake.lake import Lake
 from quacklake.pond.control import TXNS, ControlLog
@@ -69,14 +67,24 @@ class BackupPlace:
     url: str
     config: Config
 
-    def store(self, part: str = "") -> Store:
-        """Return the store of a part of the place."""
-        return open_backups(f"{self.url.rstrip('/')}/{part}" if part else self.url, self.config)
+    @property
+    def lakes(self) -> Backups:
+        """The backups of the lake."""
+        return Backups.open(f"{self.url.rstrip('/')}/{DATA}", self.config)
+
+    @property
+    def whole(self) -> Backups:
+        """The place itself, which a mark holds while any part of it is pruned."""
+        return Backups.open(self.url, self.config)
+
+    def store(self) -> Store:
+        """Return the store of the place."""
+        return self.whole.store
 
     @cached_property
     def large_files(self) -> LargeFiles:
         """The large files of all backups."""
-        return LargeFiles(self.store(LARGE))
+        return LargeFiles(Backups.open(f"{self.url.rstrip('/')}/{LARGE}", self.config).store)
 
     def backups(self) -> list[PondBackup]:
         """Return the backups, oldest first."""
@@ -128,14 +136,13 @@ def backup(pond: Pond, place: BackupPlace, progress: Progress = silent) -> Backu
     if known:
         _check_ahead(pond, known[-1])
     with telemetry.timed("pond.backup", place.url):
-        context = pond.lake.handle.context
-        data = back_up(context.catalog, context.store, place.store(DATA), progress)
+        data = place.lakes.add(pond.lake, progress)
         last = pond.last_commit(data.snapshot)
         reporting.reach("pond.backup.data")
         hashes = sorted(sha256 for sha256, _ in pond.large_files.stored())
         place.store().write(f"{LISTS}{data.id}.json", json.dumps(hashes).encode())
         count, copied, size = _copy_large(pond.large_files, place.large_files, progress)
-        check_not_pruned(place.store())  # files that the place had already might be gone
+        place.whole.check_not_pruned()  # files that the place had already might be gone
         made = PondBackup(
             id=data.id,
             time=dt.datetime.now(dt.UTC).isoformat(timespec="microseconds"),
@@ -171,7 +178,7 @@ def _copy_large(source: LargeFiles, target: LargeFiles, progress: Progress) -> t
         if path is None:
             continue  # removed meanwhile, because nothing names it
         reporting.reach("pond.backup.large")
-        copy_hashed(source.store, path, target.store, sharded(sha256), sha256)
+        source.store.copy_to(path, target.store, sharded(sha256), sha256)
         copied, size = copied + 1, size + bytes_
         progress("copying large files", copied, None)
     return count, copied, size
@@ -193,7 +200,7 @@ def restore(
     with telemetry.timed("pond.restore", place.url):
         lake = _started(to.lake, chosen, settings) or _restored(place, to.lake, chosen.data, given, progress)
         try:
-            _copy_large(place.large_files, LargeFiles(lake.handle.context.store), progress)
+            _copy_large(place.large_files, LargeFiles(find_store(lake)), progress)
             reporting.reach("pond.restore.large")
             return Pond(lake)
         except BaseException:
@@ -248,12 +255,9 @@ def pull(pond: Pond, place: BackupPlace, progress: Progress = silent) -> PondBac
 
 def _remote_ids(place: BackupPlace, newest: PondBackup) -> set[str]:
     """Return the ids of the transactions that a backup has."""
-    from quacklake.core.maintenance.backup.image import folder_of, read_batches
-
     found: set[str] = set()
-    for batch in read_batches(place.store(DATA), folder_of(newest.data), "ducklake_snapshot_changes"):
-        if hasattr(batch, "num_rows"):
-            found.update(_ids(batch.column("commit_extra_info").to_pylist()))
+    for batch in place.lakes.read_table(newest.data, "ducklake_snapshot_changes"):
+        found.update(_ids(batch.column("commit_extra_info").to_pylist()))
     return found
 
 

@@ -15,13 +15,12 @@ from pathlib import Path
 import pyarrow as pa
 
 from quacklake import telemetry
-from quacklake.core.operations.staging import Staged, stage
-from quacklake.core.transaction import Transaction
 from quacklake.errors import CorruptFileError, InputError, QuacklakeError
 from quacklake.extend.duckdbs import arrow_reader, connect, first_row
 from quacklake.extend.inputs import InputFiles
-from quacklake.extend.names import TableRef, fold, literal, quote
+from quacklake.extend.names import fold, literal, quote
 from quacklake.extend.schemas import TableSchema
+from quacklake.extend.writes import Change, StagedQuery
 from quacklake.pond.fs import FS
 from quacklake.pond.local_times import changes
 from quacklake.pond.spool import Watch
@@ -164,30 +163,19 @@ def write(fs: FS, table: str, rows: BulkPlan, accepts: Callable[[Bulk], bool]) -
 
     They have to when a row does not fit, when times are missing, repeated or out of order, and if ``accepts`` says no.
     """
-    changes, ref = fs.backend.changes, TableRef.parse(table)
-    context = changes.handle.context
-    if context.writer.encrypted:
-        return None
-
-    def work(tx: Transaction) -> Bulk | None:
-        info = tx.find_table(ref.schema, ref.name)
-        if rows.size >= context.write_options(info).target_file_size:
-            return None  # several files would not keep the order of rows
-        with stage(context, tx, info, rows.query, rows.schema, rows.size) as staged:
-            bulk = _look(staged, rows)
-            if bulk is not None and accepts(bulk):
-                staged.keep()
-                return bulk
-        return None
-
+    change = Change(fs.backend.changes)
     try:
-        with telemetry.timed("pond.bulk"):
-            return changes.handle.run(work)
+        with telemetry.timed("pond.bulk"), change.write_query(table, rows.query, rows.schema, rows.size) as staged:
+            bulk = None if staged is None else _look(staged, rows)
+            if staged is None or bulk is None or not accepts(bulk):
+                return None
+            staged.keep()
+            return bulk
     except (InputError, CorruptFileError):
         return None
 
 
-def _look(staged: Staged, rows: BulkPlan) -> Bulk | None:
+def _look(staged: StagedQuery, rows: BulkPlan) -> Bulk | None:
     """Return what was written; None unless numbers are exact and each row has a time later than the one before."""
     if any(abs(int(bound)) >= _WHOLE for column in rows.wholes for bound in staged.bounds(column)):
         return None
@@ -204,7 +192,7 @@ def _look(staged: Staged, rows: BulkPlan) -> Bulk | None:
     return Bulk(staged.rows, staged.bytes, first, last)
 
 
-def _is_odd(staged: Staged, rows: BulkPlan, first: dt.datetime, last: dt.datetime) -> bool:
+def _is_odd(staged: StagedQuery, rows: BulkPlan, first: dt.datetime, last: dt.datetime) -> bool:
     """Return whether a time may have been written as a local one that comes twice or never."""
     assert rows.zone is not None
     day = dt.timedelta(days=1)

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from quacklake.core.storage.store import make_directory, replacing
 from quacklake.errors import AlreadyExistsError, InputError
+from quacklake.extend.stores import replace_file
 from quacklake.pond.fs import FS, NodePath
 from quacklake.pond.host_files import head_of, is_parquet, sha256_of
 from quacklake.pond.inputs import HostPath, ImportOptions, rows_of
@@ -163,8 +163,11 @@ def _file_name(found: NodePath, format: str | None) -> str:
 
 def copy_out(fs: FS, out: Outgoing) -> int:
     """Copy a file of bytes to this machine, and return its size. The file appears only when it is complete."""
-    make_directory(out.path.absolute().parent)
-    with replacing(out.path) as part, fs.open(out.found) as source, part.open("wb", buffering=BLOCK) as sink:
+    with (
+        replace_file(out.path.absolute(), parents=True) as part,
+        fs.open(out.found) as source,
+        part.open("wb", buffering=BLOCK) as sink,
+    ):
         for block in blocks(source):
             sink.write(block)
     return out.path.stat().st_size

@@ -9,9 +9,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from quacklake import CsvOptions, open_files
 from quacklake.config.mappings import Options
 from quacklake.errors import InputError, nearest
-from quacklake.extend.inputs import CsvOptions, InputFiles, open_files
+from quacklake.extend.inputs import InputFiles
 from quacklake.pond.excel_html import looks_like_report, to_csv
 from quacklake.pond.host_files import head_of, is_parquet
 from quacklake.pond.local_times import REFUSING, LocalRule

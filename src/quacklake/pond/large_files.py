@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import IO, BinaryIO, Protocol
 
 from quacklake import telemetry
-from quacklake.core.storage import FileEntry
 from quacklake.errors import CorruptFileError
 from quacklake.extend import reporting
 from quacklake.extend.names import uuid7
@@ -49,6 +48,16 @@ class Content:
     size: int
     sha256: str
     inline: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class LargeFile:
+    """A large file in its store: the hash of its bytes, its path, its size, and when it was last changed."""
+
+    sha256: str
+    path: str
+    size: int
+    changed: dt.datetime | None
 
 
 class LargeFiles:
@@ -137,16 +146,16 @@ class LargeFiles:
                 hint="restore it from a backup; nothing of it is shown",
             )
 
-    def entries(self) -> Iterator[tuple[str, FileEntry]]:
-        """Yield the hash of every file in the store, and how a listing shows it."""
+    def entries(self) -> Iterator[LargeFile]:
+        """Yield every file in the store."""
         for entry in self.store.list(FOLDER):
             name = entry.path.rpartition("/")[2]
             if name.startswith("sha256="):
-                yield name.removeprefix("sha256="), entry
+                yield LargeFile(name.removeprefix("sha256="), entry.path, entry.size, entry.mtime)
 
     def stored(self) -> Iterator[tuple[str, int]]:
         """Yield the hash and size of every file in the store."""
-        return ((sha256, entry.size) for sha256, entry in self.entries())
+        return ((file.sha256, file.size) for file in self.entries())
 
     def leftovers(self) -> list[str]:
         """Return the paths of files that processes which have ended left unfinished."""

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import pyarrow.compute as pc
 
-from quacklake.core.maintenance.policy import Job, Policy
-from quacklake.core.maintenance.scheduler import JobReport, Maintainer
+from quacklake import Job, JobReport, Policy
 from quacklake.extend import reporting
 from quacklake.extend.reporting import Progress, silent
 from quacklake.pond import reduces
@@ -51,7 +50,7 @@ def maintain(
     while another process maintains the pond.
     """
     reductions = Upkeep(0, 0, 0) if dry_run else reduces.maintain(pond)
-    maintainer = Maintainer(pond.lake.maintenance, policy)
+    maintainer = pond.lake.maintenance.maintainer(policy)
     jobs: Sequence[Job | JobReport] = maintainer.due() if dry_run else maintainer.run_once(progress).jobs
     free = list(_unnamed(pond, grace))
     if free and not dry_run:
@@ -69,9 +68,9 @@ def _unnamed(pond: Pond, grace: dt.timedelta) -> Iterator[tuple[str, int]]:
     if next(pond.large_files.entries(), None) is None:
         return
     named, limit = _named(pond), dt.datetime.now(dt.UTC) - grace
-    for sha256, entry in pond.large_files.entries():
-        if sha256 not in named and entry.mtime is not None and entry.mtime < limit:
-            yield entry.path, entry.size
+    for file in pond.large_files.entries():
+        if file.sha256 not in named and file.changed is not None and file.changed < limit:
+            yield file.path, file.size
 
 
 def _named(pond: Pond) -> set[str]:

@@ -15,6 +15,7 @@ from quacklake.config import resolve
 from quacklake.connectors.options import resolved
 from quacklake.errors import InputError, NotFoundError, PathError
 from quacklake.extend.names import uuid7
+from quacklake.extend.stores import find_store
 from quacklake.lake.connect import connect, lend_backup, restore_backup
 from quacklake.lake.lake import Lake
 from quacklake.pond.factories import registry
@@ -126,7 +127,7 @@ class Mounts:
             if not place.may_exist():
                 raise place.missing()
             lake = self._stack.enter_context(place.lake.open(read_only=True, config_file=self._config_file))
-            large_files = LargeFiles(lake.handle.context.store)
+            large_files = LargeFiles(find_store(lake))
         else:
             lake, large_files = self._lend(backup, key)
         inner = Mounts(self._open_state, self._config_file, (*self._above, options))

@@ -11,8 +11,8 @@ import sqlalchemy as sa
 from quacklake.config import redact
 from quacklake.config.mappings import Options
 from quacklake.connectors.options import resolved
-from quacklake.core.catalog import parse_url
 from quacklake.errors import ConfigError, NotFoundError
+from quacklake.extend.inputs import parse_url
 from quacklake.lake.connect import connect
 from quacklake.lake.lake import Lake
 

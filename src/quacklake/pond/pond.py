@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from quacklake import telemetry
-from quacklake.core.format.snapshots import is_tag
 from quacklake.errors import AlreadyExistsError, NotFoundError, QuacklakeError, UnsupportedFeatureError
 from quacklake.extend import reporting
+from quacklake.extend.stores import find_store
 from quacklake.lake.connect import connect
 from quacklake.lake.lake import Lake, LakeAt, LakeTransaction
 from quacklake.pond import backend, control, places
-from quacklake.pond.backend import LakeBackend
+from quacklake.pond.backend import Backend
 from quacklake.pond.control import TXNS, Command, ControlLog, Transaction
 from quacklake.pond.fs import FS
 from quacklake.pond.large_files import LargeFiles
@@ -50,9 +50,9 @@ class Pond:
     """
 
     def __init__(self, lake: Lake) -> None:
-        if not backend.exists(lake):
-            raise NotFoundError("Pond does not exist. Run 'pond init' first.")
         if TXNS not in lake:
+            if not backend.exists(lake):
+                raise backend.missing()
             raise UnsupportedFeatureError(
                 "the pond was made by an older version, which kept its log of commands in a lake of its own",
                 hint="mount it in a new pond, which can read it, and copy out what is in it",
@@ -151,7 +151,7 @@ class Pond:
     @cached_property
     def large_files(self) -> LargeFiles:
         """The large files."""
-        return LargeFiles(self.lake.handle.context.store)
+        return LargeFiles(find_store(self.lake))
 
     @cached_property
     def mounts(self) -> Mounts:
@@ -168,15 +168,13 @@ class Pond:
     def fs(self, at: int | str | None = None) -> FS:
         """Return the tree as it is now, or as it was at a snapshot, tag or time; it can be read only."""
         state = self.at(self.lake.current_snapshot() if at is None else at)
-        return FS(LakeBackend(state, self.large_files, self.mounts))
+        return FS(Backend(state, self.large_files, self.mounts))
 
     def at(self, at: int | str) -> LakeAt:
         """Return the lake as it was at a snapshot number, a tag or a time."""
         if isinstance(at, str) and at.isdigit():
             at = int(at)
-        if isinstance(at, int) or is_tag(at):
-            return self.lake.at(version=at)
-        return self.lake.at(timestamp=at)
+        return self.lake.at(to=at)
 
     # -- transactions --------------------------------------------------------------------------------------------------
 
@@ -215,7 +213,7 @@ class Pond:
     def _begin(self, tx: LakeTransaction, command: Command) -> FS:
         """Return the tree for a command to change, which gets the next number."""
         command.txn_seq = backend.last_sequence(tx) + 1
-        return FS(LakeBackend(tx, self.large_files, self.mounts), command.txn_seq)
+        return FS(Backend(tx, self.large_files, self.mounts), command.txn_seq)
 
     def _finish(self, tx: LakeTransaction, command: Command, fs: FS) -> None:
         """Write what a command changed, with its record. Raises ``_Unchanged`` when there is nothing to write."""
@@ -271,7 +269,7 @@ def _temporary(above: Path | None) -> tempfile.TemporaryDirectory[str]:
 
 
 def _newest(lake: Lake, large_files: LargeFiles, mounts: Mounts) -> FS:
-    fs = FS(LakeBackend(lake.at(version=lake.current_snapshot()), large_files, mounts))
+    fs = FS(Backend(lake.at(version=lake.current_snapshot()), large_files, mounts))
     fs.tree  # noqa: B018 (read whole: a mounted directory is looked at node by node)
     return fs
 

@@ -6,14 +6,11 @@ import datetime as dt
 import json
 from dataclasses import dataclass
 
-from quacklake.core.maintenance.backup import PruneMark, list_backups
-from quacklake.core.maintenance.backup import prune as prune_lake
-from quacklake.core.operations.times import before
 from quacklake.errors import InputError
 from quacklake.extend import reporting
+from quacklake.extend.inputs import before
 from quacklake.extend.reporting import Progress, silent
 from quacklake.pond.backup import LISTS, BackupPlace, PondBackup, manifest_of
-from quacklake.pond.places import DATA
 
 _YOUNG = dt.timedelta(days=1)
 """Files of this age may be those of a backup that is being made."""
@@ -50,7 +47,7 @@ def prune(
     if keep_last is not None and keep_last < 1:
         raise InputError(f"the number of backups to keep is at least 1, not {keep_last}")
     store = place.store()
-    with PruneMark(store, dry_run=dry_run) as mark:
+    with place.whole.mark_pruning(dry_run=dry_run) as mark:
         known = place.backups()
         if not known:
             return Pruned((), (), 0, 0, dry_run)
@@ -73,11 +70,11 @@ def _prune_lake(
     place: BackupPlace, kept: tuple[PondBackup, ...], *, dry_run: bool, progress: Progress
 ) -> tuple[int, int]:
     """Remove the backups of the lake that are older than all that are kept, and return the number and size of files."""
-    store, wanted = place.store(DATA), {each.data for each in kept}
-    times = [dt.datetime.fromisoformat(each.time) for each in list_backups(store) if each.id in wanted]
+    lakes, wanted = place.lakes, {each.data for each in kept}
+    times = [dt.datetime.fromisoformat(each.time) for each in lakes.list() if each.id in wanted]
     if not times:
         return 0, 0
-    done = prune_lake(store, keep_last=None, before=min(times), dry_run=dry_run, progress=progress)
+    done = lakes.prune(min(times), dry_run=dry_run, progress=progress)
     return done.files, done.bytes
 
 
@@ -93,8 +90,8 @@ def _prune_large(place: BackupPlace, kept: tuple[PondBackup, ...], *, dry_run: b
         return 0, 0
     live = {path for path, entry in lists.items() if path in wanted or entry.mtime is None or entry.mtime >= young}
     named = {sha256 for path in live for sha256 in json.loads(store.read(path, limit=_LIMIT))}
-    unused = [entry for sha256, entry in place.large_files.entries() if sha256 not in named]
+    unused = [file for file in place.large_files.entries() if file.sha256 not in named]
     if not dry_run:
-        place.large_files.store.delete([entry.path for entry in unused])
+        place.large_files.store.delete([file.path for file in unused])
         store.delete([path for path in lists if path not in live])
-    return len(unused), sum(entry.size for entry in unused)
+    return len(unused), sum(file.size for file in unused)

@@ -5,19 +5,18 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
-from quacklake.core.engines.duckdb.expressions import parser
-from quacklake.core.engines.duckdb.stored_texts import parse_query
-from quacklake.core.format.snapshots import Snapshot
-from quacklake.core.operations.handles import TransactionHandle
+from quacklake import RowType
 from quacklake.errors import ConfigError, InputError, NotFoundError
-from quacklake.extend.inputs import Row, RowType
 from quacklake.extend.names import fold, quote
+from quacklake.extend.sql import find_tables
 from quacklake.lake.lake import Lake, LakeTransaction
+from quacklake.lake.writing import LakeReader
 from quacklake.pond import reduces
-from quacklake.pond.backend import LakeBackend
+from quacklake.pond.backend import Backend
 from quacklake.pond.factories import registry
 from quacklake.pond.factories.mount import MountSeries, MountTable
 from quacklake.pond.fs import FS, NodePath
@@ -29,6 +28,10 @@ from quacklake.pond.pond import Pond
 from quacklake.pond.series import bounds_of
 from quacklake.pond.times import find_column, time_filter
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Row = TypeVar("Row", bound="DataclassInstance")
 SERIES, SOURCE = "series", "source"
 """The names by which a query of ``cat`` calls the rows it is about."""
 
@@ -152,18 +155,17 @@ class Relations:
 
         ``names`` are relations of mounted ponds, of which a view cannot be made, by the names that the query has.
         """
-        with parser() as connection:
-            try:
-                parsed = parse_query(connection, sql)
-            except InputError as error:
-                error.hint = error.hint or "write one SELECT; `pond copy` and its kin change the pond"
-                raise
+        try:
+            tables = find_tables(sql)
+        except InputError as error:
+            error.hint = error.hint or "write one SELECT; `pond copy` and its kin change the pond"
+            raise
         named = ", ".join(f"{quote(name)} AS (SELECT * FROM {rows})" for name, rows in (names or self._mounted).items())
         text = f"WITH {named} SELECT * FROM (\n{sql.strip().rstrip(';')}\n)" if named else sql
         try:
             return self.tx.sql(text).to_reader()
         except InputError:
-            self._check_paths([name for _, name in parsed.relations if name.startswith(ROOT)])
+            self._check_paths([name for _, name in tables if name.startswith(ROOT)])
             raise
 
     def _check_paths(self, paths: Sequence[str]) -> None:
@@ -177,28 +179,22 @@ class Relations:
 @contextmanager
 def relations(pond: Pond, at: int | str | None = None) -> Iterator[Relations]:
     """Open the relations of a pond as it is now, or was."""
-    base = None if at is None else pond.at(at).handle.tx.base
-    with _relations(pond.lake, base, pond.large_files, pond.mounts) as found:
+    with _relations(pond.lake, None if at is None else pond.at(at), pond.large_files, pond.mounts) as found:
         yield found
 
 
 def _of_mounted(mounted: Mounted) -> AbstractContextManager[Relations]:
     """Open the relations of a mounted pond, at the state that is shown."""
     state = mounted.fs.backend
-    return _relations(mounted.lake, state.lake.handle.view().base, state.large_files, state.mounts)
+    return _relations(mounted.lake, state.lake, state.large_files, state.mounts)
 
 
 @contextmanager
 def _relations(
-    lake: Lake, base: Snapshot | None, large_files: LargeFiles, mounts: Mounts | None
+    lake: Lake, at: LakeReader | None, large_files: LargeFiles, mounts: Mounts | None
 ) -> Iterator[Relations]:
-    tx = lake.handle.begin(base, scratch=True)
-    try:
-        with ExitStack() as opened:
-            scratch = LakeTransaction(TransactionHandle(lake.handle.context, tx))
-            yield Relations(scratch, FS(LakeBackend(scratch, large_files, mounts)), opened)
-    finally:
-        tx.rollback()
+    with LakeTransaction.scratch(lake, at) as scratch, ExitStack() as opened:
+        yield Relations(scratch, FS(Backend(scratch, large_files, mounts)), opened)
 
 
 @contextmanager

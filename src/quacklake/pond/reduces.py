@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from quacklake.core.materialized import registry as views
-from quacklake.core.materialized.survey import StaleError, survey
 from quacklake.errors import AlreadyExistsError, QuacklakeError, StaleViewError
-from quacklake.extend.names import TableRef, quote
+from quacklake.extend.names import quote
 from quacklake.extend.schemas import TableSchema
 from quacklake.pond.factories.column_rename import selected, steps_of, transformed
 from quacklake.pond.factories.temporal_reduce import ON_COMMIT, ReducedOptions, ReducedSeries
@@ -26,7 +24,7 @@ from quacklake.pond.times import require_column, time_filter
 from quacklake.telemetry import error_facts
 
 if TYPE_CHECKING:
-    from quacklake.lake.lake import LakeAt, LakeTransaction
+    from quacklake.lake.writing import LakeReader
     from quacklake.pond.pond import Pond
     from quacklake.pond.queries import Relations
 
@@ -49,11 +47,6 @@ class Kept:
     def table(self) -> str:
         """The SQL name of the view."""
         return f"{SCHEMA}.{quote(self.view)}"
-
-    @property
-    def ref(self) -> TableRef:
-        """The view as the lake knows it."""
-        return TableRef(SCHEMA, self.view)
 
 
 def numbers_of(schema: pa.Schema, time: str) -> list[str]:
@@ -103,16 +96,9 @@ def rows_of(relations: Relations, options: ReducedOptions) -> str:
     return options.reduction.query(name, time, numbers_of(schema, time))
 
 
-def is_current(tx: LakeTransaction | LakeAt, known: Kept) -> bool:
-    """Return whether the rows of a view are the answer of its query at the snapshot of a state or a transaction."""
-    context, base = tx.handle.context, tx.handle.tx.base
-    view = views.find(context, base, known.ref)
-    if view is None or view.position is None or view.position.stale is not None or view.position.committed > base.id:
-        return False
-    try:
-        return not survey(context, view, base).changed
-    except StaleError:
-        return False
+def is_current(state: LakeReader, known: Kept) -> bool:
+    """Return whether the rows of a view are the answer of its query at a state or in a transaction."""
+    return known.table in state and state.table(known.table).is_current()
 
 
 # -- keeping them up to date -------------------------------------------------------------------------------------------
@@ -136,7 +122,7 @@ def refresh(pond: Pond, fs: FS, found: NodePath) -> str | None:
 
 def _bring(pond: Pond, known: Kept) -> str:
     lake = pond.lake
-    if views.find(lake.handle.context, lake.handle.context.latest(), known.ref) is not None:
+    if known.table in lake.materialized_views:
         with suppress(StaleViewError):
             return lake.refresh(known.table).way
         lake.materialized_views.drop(known.table)  # a column of the series has another type

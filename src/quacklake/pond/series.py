@@ -10,13 +10,11 @@ from typing import Any
 import pyarrow as pa
 
 from quacklake import telemetry
-from quacklake.core.format.schema import from_arrow
-from quacklake.core.format.types import can_store
 from quacklake.errors import AlreadyExistsError, InputError, SchemaMismatchError
 from quacklake.extend import reporting
-from quacklake.extend.inputs import Input, InputFiles, to_source
+from quacklake.extend.inputs import InputFiles, open_rows
 from quacklake.extend.names import fold, quote
-from quacklake.extend.schemas import Column, TableSchema
+from quacklake.extend.schemas import Column, TableSchema, to_schema
 from quacklake.pond import bulk
 from quacklake.pond.fs import FS, NodePath
 from quacklake.pond.inputs import ImportOptions
@@ -217,14 +215,14 @@ class _Adding:
     def _unfit(self, rows: pa.Schema) -> Iterator[tuple[Column, Column]]:
         """Yield the columns of the series whose types cannot hold those of rows, each with the column of the rows."""
         for column, new in self._shared(rows):
-            fits = pa.types.is_null(rows.field(new.name).type) or can_store(new.type, column.type)
+            fits = pa.types.is_null(rows.field(new.name).type) or column.can_store(new)
             if not (fits or _widens(column, new)):
                 yield column, new
 
     def _shared(self, rows: pa.Schema) -> Iterator[tuple[Column, Column]]:
         """Yield the columns that the series and rows both have, without nested ones."""
         assert self.columns is not None
-        given = {fold(column.name): column for column in from_arrow(rows).columns}
+        given = {fold(column.name): column for column in to_schema(rows).columns}
         for column in self.columns.columns:
             new = given.get(fold(column.name))
             if new is not None and not (column.nested or new.nested):
@@ -301,14 +299,10 @@ def _check_case(fs: FS, path: str) -> None:
 
 
 def _opened(rows: Rows, wanted: TableSchema | None) -> pa.RecordBatchReader:
-    source: Input = to_source(rows)
-    opened = source.opened(wanted)
-    if opened.stream is not None:
-        return opened.stream
-    assert opened.table is not None
+    opened = open_rows(rows, wanted)
     if not opened.schema.names:
         raise SchemaMismatchError("the rows have no columns")
-    return opened.table.to_reader()
+    return opened
 
 
 def _without(schema: TableSchema, time: str) -> TableSchema:
@@ -318,7 +312,7 @@ def _without(schema: TableSchema, time: str) -> TableSchema:
 
 def _with_text(schema: TableSchema | None, time: str) -> TableSchema:
     """Return columns with the time as a text."""
-    text = from_arrow(pa.schema([(time, pa.string())]))
+    text = to_schema({time: str})
     return text if schema is None else replace(schema, columns=(*schema.columns, *text.columns))
 
 

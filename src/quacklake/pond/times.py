@@ -9,8 +9,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pyarrow as pa
 
-from quacklake.core.operations.times import instant
 from quacklake.errors import InputError, SchemaMismatchError, nearest
+from quacklake.extend.inputs import before
 from quacklake.extend.names import literal, quote
 from quacklake.pond.local_times import REFUSING, LocalRule
 
@@ -144,7 +144,9 @@ def parse_bound(text: str | None, what: str) -> dt.datetime | None:
     try:
         if text.lstrip("-").isdigit():
             return dt.datetime.fromtimestamp(int(text) / 1000, dt.UTC)
-        return instant(text)
+        if "-" not in text:
+            raise ValueError  # a span, such as 7d, is no time
+        return before(text)
     except (InputError, ValueError, OverflowError, OSError):
         raise InputError(
             f"{what} {text!r} is not a time", hint="write 2024-01-31T12:00:00Z, or milliseconds since 1970"

@@ -8,14 +8,10 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from quacklake.core.format.texts import parse_column
-from quacklake.core.format.types import can_widen
-from quacklake.core.operations import dml, evolution
-from quacklake.core.transaction import Transaction
 from quacklake.errors import InputError, SchemaMismatchError
-from quacklake.extend.inputs import Source
 from quacklake.extend.names import TableRef, fold, quote
-from quacklake.extend.schemas import Column, TableSchema
+from quacklake.extend.schemas import Column, TableSchema, to_column
+from quacklake.extend.writes import Change
 from quacklake.pond.fs import FS, NodePath
 from quacklake.pond.nodes import TIMESTAMP_COLUMN, EntryType
 from quacklake.pond.paths import table_of
@@ -33,10 +29,10 @@ def widen_column(fs: FS, path: str, column: str, type: str) -> NodePath:
     known = table.info.schema.find(column)
     if fold(known.name) == fold(str(found.node.attribute(TIMESTAMP_COLUMN))):
         raise InputError(f"{known.name} holds the times of {found.path}, and keeps its type")
-    wanted = parse_column(known.name, type)
+    wanted = to_column(known.name, type)
     if known.nested or wanted.nested:
         raise InputError(f'the column "{known.name}" is nested: its type cannot be changed')
-    if can_widen(known.type, wanted.type):
+    if known.widens_to(wanted):
         table.alter_column(quote(known.name), type)
     elif known.type != wanted.type:
         change_types(fs, found.path, {known.name: wanted})
@@ -52,23 +48,16 @@ def change_types(fs: FS, path: str, wanted: Mapping[str, Column]) -> None:
     Raises ``SchemaMismatchError`` for values that would not be the same; nothing is changed then.
     """
     changes, ref = fs.backend.changes, TableRef.parse(table_of(path))
-    relation = f"{quote(ref.schema)}.{quote(ref.name)}"
     before = changes.table(table_of(path)).info.schema
     types = {name: column.type for name, column in wanted.items()}
     for name, column in wanted.items():
-        _check_values(fs, path, relation, before.find(name), column)
+        _check_values(fs, path, ref.sql, before.find(name), column)
     values = ", ".join(
         f"CAST({quote(name)} AS {column.duckdb_type()}) AS {quote(name)}" for name, column in wanted.items()
     )
-    rows = changes.sql(f"SELECT * REPLACE ({values}) FROM {relation}").to_reader()
-
-    def work(tx: Transaction) -> None:
-        info = tx.find_table(ref.schema, ref.name)
-        columns = tuple(replace(each, type=types.get(each.name, each.type)) for each in info.schema.columns)
-        info = evolution.alter(changes.handle.context, tx, info, TableSchema(columns))
-        dml.overwrite(changes.handle.context, tx, info, Source(rows.schema, None, rows), None)
-
-    changes.handle.run(work)
+    rows = changes.sql(f"SELECT * REPLACE ({values}) FROM {ref.sql}").to_reader()
+    columns = tuple(replace(each, type=types.get(each.name, each.type)) for each in before.columns)
+    Change(changes).overwrite(ref.sql, rows, TableSchema(columns))
 
 
 def _check_values(fs: FS, path: str, relation: str, old: Column, wanted: Column) -> None:

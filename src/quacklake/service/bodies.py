@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
+from quacklake import open_files
 from quacklake.errors import InputError, QuacklakeError, ResultTooLargeError, UnsupportedFeatureError
-from quacklake.extend.inputs import open_files
 from quacklake.extend.schemas import TableSchema
 from quacklake.service.encoding import ARROW, CSV, JSON, NDJSON, PARQUET
 from quacklake.service.expansion import check_ipc, check_parquet, plain_batch, plain_schema, too_large, unpacked_size

@@ -244,7 +244,7 @@ def tree(at: LakeAt) -> FS:
     at.handle.check_whole("the tree of a pond")
     if not backend.exists(at):
         raise NotFoundError("the lake is not a pond", hint="`pond init` makes one")
-    return FS(backend.LakeBackend(at, LargeFiles(at.handle.context.store)))
+    return FS(backend.Backend(at, LargeFiles(at.handle.context.store)))
 
 
 def nodes(fs: FS, pattern: str, after: str | None, most: int, limit: int) -> tuple[list[dict[str, Any]], str | None]:

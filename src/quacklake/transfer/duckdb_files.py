@@ -11,14 +11,12 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from quacklake.core.engines.duckdb.carrying import carried_value
-from quacklake.core.engines.duckdb.rows import fits_in_file
-from quacklake.core.sql.words import Cursor
 from quacklake.errors import InputError, QuacklakeError
 from quacklake.extend.duckdbs import arrow_reader, connect
-from quacklake.extend.inputs import to_column
+from quacklake.extend.files import fits_in_file
 from quacklake.extend.names import literal, quote
-from quacklake.extend.schemas import Column, TableSchema
+from quacklake.extend.schemas import Column, TableSchema, to_column
+from quacklake.extend.sql import Cursor
 from quacklake.lake.transfers import LeftOut
 from quacklake.transfer.tables import BATCH_ROWS, Selection, SourceTable, SourceView, Unit
 from quacklake.transfer.types import checked_mapping, column_of, schema_of
@@ -117,7 +115,7 @@ class DuckDBSource:
                 left.append(LeftOut(f"{label}.{column}", f"the type {type_}, which became {other}: {_UNFIT}"))
                 made, type_ = to_column(column, other), other
             columns.append(replace(made, nullable=bool(nullable)))
-            values.append(f"{carried_value(f'CAST({quote(column)} AS {type_})', type_)} AS {quote(column)}")
+            values.append(f"CAST({quote(column)} AS {type_}) AS {quote(column)}")
             if "array" in _kinds(types[column]):
                 left.append(LeftOut(f"{label}.{column}", "the length of arrays, which became lists"))
             if "enum" in _kinds(types[column]):

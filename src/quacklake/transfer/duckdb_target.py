@@ -10,13 +10,13 @@ from uuid import uuid4
 import duckdb
 import pyarrow as pa
 
-from quacklake.core.engines.duckdb.expressions import plain_expression
-from quacklake.core.storage.store import sync
 from quacklake.errors import AlreadyExistsError, InputError
 from quacklake.extend import reporting
 from quacklake.extend.duckdbs import connect
 from quacklake.extend.names import literal, quote
 from quacklake.extend.schemas import Column
+from quacklake.extend.sql import plain_expression
+from quacklake.extend.stores import Store
 from quacklake.lake.transfers import LeftOut
 from quacklake.transfer.places import REPLACE
 from quacklake.transfer.targets import ExportedTable, View, run_copy
@@ -94,10 +94,11 @@ class DuckDBTarget:
         """Close the file and give it its name."""
         self._connection.execute("CHECKPOINT")
         self._connection.close()
-        sync(self._part)
+        folder = Store.open(str(self._path.parent))
+        folder.sync([self._part.name])
         reporting.reach("export.publish.before")
         self._part.replace(self._path)
-        sync(self._path.parent)
+        folder.sync([self._path.name])
         reporting.reach("export.publish.after")
         return {}
 

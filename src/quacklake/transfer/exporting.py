@@ -7,8 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from quacklake import LakeAt
-from quacklake.core.operations.handles import LakeHandle, SnapshotHandle
+from quacklake import Lake, LakeAt
 from quacklake.errors import InputError, NotFoundError, UnsupportedFeatureError
 from quacklake.extend.names import TableRef, quote
 from quacklake.extend.reporting import Progress, silent
@@ -21,7 +20,7 @@ _AS_TEXT = ("interval", "timetz", "uint128")
 
 
 def export_to(
-    handle: LakeHandle | SnapshotHandle,
+    lake: Lake | LakeAt,
     target: str,
     tables: Sequence[str] | str = (),
     *,
@@ -34,7 +33,7 @@ def export_to(
     progress: Progress = silent,
 ) -> ExportReport:
     """Write tables of a lake to a target; see ``LakeReader.export_to``."""
-    at = LakeAt(handle if isinstance(handle, SnapshotHandle) else handle.at(handle.context.latest().id))
+    at = lake if isinstance(lake, LakeAt) else lake.at(lake.current_snapshot())
     names = [tables] if isinstance(tables, str) else list(tables)
     chosen = _chosen(at, names, Selection(tuple(include), tuple(exclude)))
     keys = [partition_by] if isinstance(partition_by, str) else list(partition_by)
@@ -44,9 +43,7 @@ def export_to(
     if not chosen:
         raise InputError("no table is to be exported", hint="check the patterns of include and exclude")
     views = [] if names else _views(at, Selection(tuple(include), tuple(exclude)))
-    opened = open_target(
-        at.handle.context, target, partition_by=keys, replace=replace, options=options or {}, single=len(names) == 1
-    )
+    opened = open_target(at, target, partition_by=keys, replace=replace, options=options or {}, single=len(names) == 1)
     try:
         for table in chosen:
             opened.check(table)

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
+from typing import cast
 
 import pyarrow as pa
 
-from quacklake import Lake, LakeTransaction
-from quacklake.core.format.schema import from_arrow
+from quacklake import CsvOptions, Lake, LakeTransaction, open_files
 from quacklake.errors import InputError
-from quacklake.extend.inputs import CsvOptions, InputFiles, open_files
+from quacklake.extend.inputs import InputFiles
 from quacklake.extend.names import DEFAULT_SCHEMA, TableRef
-from quacklake.extend.stores import open_store
+from quacklake.extend.schemas import TableSchema, to_schema
+from quacklake.extend.stores import find_store
 from quacklake.lake.transfers import LeftOut
 from quacklake.transfer.tables import Selection, SourceTable, SourceView, Unit
 
@@ -36,9 +37,9 @@ class FolderSource:
             raise InputError("types of files are not mapped", hint="cast the columns afterwards, or before")
         self._lake, self._kind, self._named, self._in_place = lake, kind, named, in_place
         self._place = place if "://" in place else str(Path(place).expanduser().absolute())
-        self._store = lake.handle.context.store
+        self._store = find_store(lake)
         if "://" in place and self._store.is_local:  # a lake of an object store reads with its own keys
-            self._store = open_store(place, lake.handle.context.config)
+            self._store = find_store(lake, place)
         self._files = open_files(self._place, kind, store=self._store, csv=csv)
         self._remote = self._listed() if "://" in place else {}
 
@@ -75,7 +76,7 @@ class FolderSource:
 
     def _table(self, schema: str, name: str, paths: Sequence[str]) -> SourceTable:
         files = self._of(paths, name)
-        columns = from_arrow(files.read(counted=not self._in_place).schema)
+        columns = to_schema(files.read(counted=not self._in_place).schema)
         units = [Unit(self._identity(path), _reader(self._of([path], name, files), columns)) for path in paths]
         return SourceTable(
             schema,
@@ -133,9 +134,9 @@ def table_of(path: str) -> tuple[str, str] | None:
     return None if folders else (DEFAULT_SCHEMA, file.partition(".")[0] or file)
 
 
-def _reader(files: InputFiles, columns: object) -> Callable[[], Iterable[pa.RecordBatch]]:
+def _reader(files: InputFiles, columns: TableSchema) -> Callable[[], Iterable[pa.RecordBatch]]:
     def read() -> Iterable[pa.RecordBatch]:
-        return files.read(columns)  # type: ignore[arg-type,no-any-return]
+        return cast(Iterable[pa.RecordBatch], files.read(columns))
 
     return read
 

@@ -11,9 +11,9 @@ from typing import Any
 from quacklake import Lake
 from quacklake.connectors.registry import connector
 from quacklake.connectors.table_source import NOTHING, TableSource
-from quacklake.core.format.schema import from_arrow
 from quacklake.errors import InputError, UnsupportedFeatureError
 from quacklake.extend.names import DEFAULT_SCHEMA, TableRef
+from quacklake.extend.schemas import to_schema
 from quacklake.lake.transfers import ImportReport, LeftOut, TransferredTable
 from quacklake.transfer.tables import Selection, SourceTable, SourceView, Unit
 
@@ -51,7 +51,7 @@ class FormatSource:
             SourceTable(
                 self._named.schema if self._named is not None else DEFAULT_SCHEMA,
                 self._name,
-                from_arrow(schema),
+                to_schema(schema),
                 [Unit(unit.name, unit.read) for unit in units],
                 f"{source.identity()} {version}",
                 given=schema,

@@ -12,19 +12,20 @@ from pyiceberg.exceptions import NamespaceAlreadyExistsError
 from pyiceberg.table import CreateTableTransaction, Table
 from pyiceberg.table.refs import MAIN_BRANCH
 
+from quacklake import Lake, LakeAt
 from quacklake.connectors.iceberg.catalogs import IcebergTable, failing
 from quacklake.connectors.iceberg.files import data_file, iceberg_stage, storage_of
 from quacklake.connectors.iceberg.partitions import partition_record, partition_spec
 from quacklake.connectors.iceberg.schemas import with_ids
 from quacklake.connectors.object_store import open_store
 from quacklake.connectors.options import ConnectorOptions
-from quacklake.core.operations.context import LakeContext
 from quacklake.errors import AlreadyExistsError, InputError
 from quacklake.extend import reporting
+from quacklake.extend.stores import check_outside
 from quacklake.lake.transfers import LeftOut
 from quacklake.transfer.delta_target import changed_types, converted, delta_columns
 from quacklake.transfer.new_folders import RemoteFolder, described, remote_store
-from quacklake.transfer.places import check_target, local
+from quacklake.transfer.places import local
 from quacklake.transfer.targets import ExportedTable, View, uuids
 
 _LEAVE = "leave the table out with exclude"
@@ -38,7 +39,7 @@ class IcebergTarget:
 
     def __init__(
         self,
-        context: LakeContext,
+        lake: Lake | LakeAt,
         place: str,
         partition_by: Sequence[str],
         options: Mapping[str, Any],
@@ -48,10 +49,10 @@ class IcebergTarget:
         if replace:
             raise InputError("an export does not replace Iceberg tables", hint="drop them in their catalog first")
         self._keys = list(partition_by)
-        self._remote = RemoteFolder(remote_store(context, place)) if "://" in place else None
+        self._remote = RemoteFolder(remote_store(lake, place)) if "://" in place else None
         self._path = local(place) if place and self._remote is None else None
         if self._path is not None:
-            check_target(context, self._path)
+            check_outside(lake, self._path)
             if not self._path.parent.is_dir():
                 raise InputError(f"the folder {self._path.parent} does not exist", hint="create it first")
             options = {**_IN_MEMORY, "warehouse": self._path.as_uri(), **options}

@@ -17,11 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quacklake import Lake, LakeTransaction
-from quacklake.core.format.names import format_path
-from quacklake.core.format.objects import StreamMark, TableInfo
-from quacklake.core.operations.expression import Expression
-from quacklake.core.operations.handles import LakeHandle
+from quacklake import CsvOptions, Lake, LakeTransaction, Table, expr
 from quacklake.errors import (
     AlreadyExistsError,
     InputError,
@@ -31,8 +27,7 @@ from quacklake.errors import (
     StreamMismatchError,
 )
 from quacklake.extend import reporting
-from quacklake.extend.inputs import CsvOptions
-from quacklake.extend.names import DEFAULT_SCHEMA, TableRef, check_name, fold
+from quacklake.extend.names import DEFAULT_SCHEMA, TableRef, check_name, fold, quote
 from quacklake.extend.reporting import Progress, silent
 from quacklake.lake.transfers import ImportReport, LeftOut, TransferredTable
 from quacklake.transfer.places import check_source
@@ -47,7 +42,7 @@ _NAMED = 5
 
 
 def import_from(
-    handle: LakeHandle,
+    lake: Lake,
     source: str,
     table: str | None = None,
     *,
@@ -65,13 +60,12 @@ def import_from(
     """Copy the tables of a source into a lake; see ``Lake.import_from``."""
     if commit_rows < 1:
         raise InputError(f"commit_rows must be at least 1, not {commit_rows}")
-    lake = Lake(handle)
     named = None if table is None else TableRef.parse(table)
     if named is not None and schema is not None:
         raise InputError("an import takes the name of a table or of a schema, not both", hint='write "schema.table"')
     kind, place = kind_of(source, "source")
     if kind not in SERVERS.values():
-        check_source(handle.context, place)
+        check_source(lake, place)
     if in_place and kind in FORMATS:
         from quacklake.transfer.formats import adopt_in_place
 
@@ -105,9 +99,9 @@ class _State:
     rows: int
 
     @classmethod
-    def of(cls, mark: StreamMark | None) -> _State | None:
-        """Return what a mark says; None for one without a commit."""
-        return None if mark is None or mark.position is None else cls(**json.loads(mark.position))
+    def parse(cls, position: str | None) -> _State | None:
+        """Return what the position of a stream says; None for one without a commit."""
+        return None if position is None else cls(**json.loads(position))
 
 
 @dataclass(frozen=True)
@@ -152,12 +146,12 @@ def _placed(tables: list[SourceTable], named: TableRef | None, schema: str | Non
 def _plan(lake: Lake, origin: str, tables: Sequence[SourceTable]) -> list[_Plan]:
     """Compare the tables with the lake, before anything is written. Raises ``AlreadyExistsError``."""
     names = {table.sql_name: _stream(origin, table) for table in tables}
-    marks = lake.streams.done(list(names.values()))
+    positions = {name: mark.position for name, mark in lake.streams.done(list(names.values())).items()}
     plans, taken, changed = [], [], []
     for table in tables:
         found = _existing(lake, table)
-        begun = None if found is None else _State.of(marks.get(names[table.sql_name]))
-        if found is not None and (begun is None or begun.table != found.uuid):
+        begun = None if found is None else _State.parse(positions.get(names[table.sql_name]))
+        if found is not None and (begun is None or begun.table != found.info.uuid):
             taken.append(table.qualified_name)
         elif begun is not None and begun.digest != table.digest:
             changed.append(table.qualified_name)
@@ -186,9 +180,9 @@ def _stream(origin: str, table: SourceTable) -> str:
     return f"import {hashlib.sha256(text.encode()).hexdigest()[:32]}"
 
 
-def _existing(lake: Lake, table: SourceTable) -> TableInfo | None:
+def _existing(lake: Lake, table: SourceTable) -> Table | None:
     with suppress(NotFoundError):
-        return lake.table(table.sql_name).info
+        return lake[table.sql_name]
     return None
 
 
@@ -269,7 +263,7 @@ class _Import:
             created.set_column_comment(column, text)
         for column, default in table.defaults.items():
             with suppress(QuacklakeError):  # the report names those that the lake does not have afterwards
-                created.set_default(format_path((column,)), Expression(default))
+                created.set_default(quote(column), expr(default))
 
 
 class _Copied:

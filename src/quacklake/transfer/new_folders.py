@@ -16,13 +16,12 @@ from pathlib import Path
 from typing import Protocol
 from uuid import uuid4
 
+from quacklake import Lake, LakeAt
 from quacklake.connectors.object_store import spelled
-from quacklake.core.operations.context import LakeContext
-from quacklake.core.storage.store import sync
 from quacklake.errors import AlreadyExistsError, InputError
 from quacklake.extend import reporting
-from quacklake.extend.stores import Store, open_store
-from quacklake.transfer.places import REPLACE, check_remote, check_target, local
+from quacklake.extend.stores import Store, check_outside, find_store
+from quacklake.transfer.places import REPLACE, local
 
 COMPLETE = "_SUCCESS"
 """The file of a folder in an object store whose tables are all there, as Hadoop and Spark leave it."""
@@ -66,23 +65,23 @@ class ExportFolder(Protocol):
         """Undo what can be undone after a failure."""
 
 
-def open_folder(context: LakeContext, place: str, *, replace: bool) -> ExportFolder:
+def open_folder(lake: Lake | LakeAt, place: str, *, replace: bool) -> ExportFolder:
     """Return the folder of a target. Raises ``AlreadyExistsError``, or ``PathError`` for one of a lake."""
     if "://" not in place:
         path = local(place)
-        check_target(context, path)
+        check_outside(lake, path)
         return NewFolder(path, replace=replace)
     if replace:
         raise InputError(
             "an export replaces nothing in an object store", hint="remove what is there, or name another folder"
         )
-    return RemoteFolder(remote_store(context, place))
+    return RemoteFolder(remote_store(lake, place))
 
 
-def remote_store(context: LakeContext, place: str) -> Store:
+def remote_store(lake: Lake | LakeAt, place: str) -> Store:
     """Return the store of a target, with the keys of the lake. Raises ``PathError`` for one where a lake has files."""
-    store = open_store(place, context.config)
-    check_remote(context, store)
+    store = find_store(lake, place)
+    check_outside(lake, store)
     return store
 
 
@@ -137,15 +136,15 @@ class NewFolder:
     def publish(self) -> None:
         """Give the folder its name; what was there before is gone afterwards."""
         self.inside.mkdir(exist_ok=True)
-        for each in sorted(self.inside.rglob("*")):
-            sync(each)
-        sync(self.inside)
+        parent = Store.open(str(self.path.parent))
+        written = [self.inside, *self.inside.rglob("*")]
+        parent.sync([str(each.relative_to(self.path.parent)) for each in written])
         old = self.path.with_name(f".{self.path.name}.{uuid4().hex}.old")
         reporting.reach("export.publish.before")
         if self.path.exists() and any(self.path.iterdir()):
             self.path.rename(old)
         self.inside.rename(self.path)
-        sync(self.path.parent)
+        parent.sync([self.path.name])
         reporting.reach("export.publish.after")
         shutil.rmtree(old, ignore_errors=True)
 

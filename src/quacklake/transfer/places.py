@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from quacklake.core.operations.context import LakeContext
-from quacklake.core.storage.store_pairs import overlap
+from quacklake import Lake
 from quacklake.errors import InputError, PathError
-from quacklake.extend.stores import Store
+from quacklake.extend.stores import find_store
 
 REPLACE = "it stays unless you say --force, or replace in Python"
 
@@ -19,27 +18,8 @@ def local(place: str) -> Path:
     return Path(place).expanduser().absolute()
 
 
-def check_source(context: LakeContext, place: str) -> None:
+def check_source(lake: Lake, place: str) -> None:
     """Raise ``PathError`` for a place where other catalogs of a shared lake have their files."""
     path = place if "://" in place else str(Path(place).expanduser().absolute())
-    if context.store.hides(path):
+    if find_store(lake).hides(path):
         raise PathError("catalogs of the shared lake have their files there", hint="name another folder")
-
-
-def check_target(context: LakeContext, path: Path) -> None:
-    """Raise ``PathError`` for a path in, around or at the files of a lake or its catalog."""
-    catalog = context.catalog.url.path
-    beside = catalog is not None and (path == catalog.absolute() or path.resolve() in catalog.resolve().parents)
-    store = context.store
-    if path.is_file():
-        inside = store.is_local and Path(store.root).resolve() in path.resolve().parents
-    else:
-        inside = overlap(store, Store.open(str(path)))
-    if beside or inside or store.hides(str(path)):
-        raise PathError("the target is where a lake has its files", hint="name another folder")
-
-
-def check_remote(context: LakeContext, store: Store) -> None:
-    """Raise ``PathError`` for a place of an object store in, around or at the files of a lake."""
-    if overlap(context.store, store) or context.store.hides(store.root):
-        raise PathError("the target is where a lake has its files", hint="name another folder")

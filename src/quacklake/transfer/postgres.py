@@ -21,9 +21,8 @@ from pyarrow import csv
 from quacklake.config import redact
 from quacklake.errors import ConnectorError, ConnectorUnavailableError, InputError
 from quacklake.extend.duckdbs import arrow_reader, connect
-from quacklake.extend.inputs import to_column
 from quacklake.extend.names import quote
-from quacklake.extend.schemas import Column
+from quacklake.extend.schemas import Column, to_column
 from quacklake.lake.transfers import LeftOut
 from quacklake.transfer.tables import BATCH_ROWS, Selection, SourceTable, SourceView, Unit
 from quacklake.transfer.types import checked_mapping, schema_of

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from quacklake import Lake
+from quacklake import CsvOptions, Lake
 from quacklake.errors import InputError, MissingExtraError
-from quacklake.extend.inputs import CsvOptions
 from quacklake.extend.names import TableRef
 from quacklake.transfer.tables import ImportSource
 

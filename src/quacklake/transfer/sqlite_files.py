@@ -15,9 +15,8 @@ import pyarrow as pa
 
 from quacklake.errors import ConnectorError, InputError
 from quacklake.extend.duckdbs import arrow_reader, connect
-from quacklake.extend.inputs import to_column
 from quacklake.extend.names import DEFAULT_SCHEMA, quote
-from quacklake.extend.schemas import Column
+from quacklake.extend.schemas import Column, to_column
 from quacklake.lake.transfers import LeftOut
 from quacklake.transfer.tables import BATCH_ROWS, Selection, SourceTable, SourceView, Unit
 from quacklake.transfer.types import checked_mapping, schema_of

@@ -11,8 +11,7 @@ from typing import NamedTuple, Protocol
 import pyarrow as pa
 
 from quacklake import LakeTransaction
-from quacklake.core.format.names import parts_of
-from quacklake.extend.names import quote
+from quacklake.extend.names import TableRef
 from quacklake.extend.schemas import TableSchema
 from quacklake.lake.transfers import LeftOut
 
@@ -141,4 +140,4 @@ def sql_name(schema: str, name: str) -> str:
     >>> sql_name("a.b", 'c"d')
     '"a.b"."c""d"'
     """
-    return ".".join(map(quote, [*parts_of(schema), name]))
+    return TableRef(schema, name).sql

@@ -10,14 +10,15 @@ from typing import Any, Protocol
 import duckdb
 import pyarrow as pa
 
-from quacklake.core.operations.context import LakeContext
+from quacklake import Lake, LakeAt
 from quacklake.errors import InputError, MissingExtraError
 from quacklake.extend.duckdbs import connect
 from quacklake.extend.names import literal, quote
 from quacklake.extend.schemas import Column, TableSchema
+from quacklake.extend.stores import check_outside
 from quacklake.lake.transfers import LeftOut
 from quacklake.transfer.new_folders import ExportFolder, described, open_folder
-from quacklake.transfer.places import check_target, local
+from quacklake.transfer.places import local
 from quacklake.transfer.sources import FOLDERS, FORMATS, WORKBOOKS, kind_of
 from quacklake.transfer.tables import sql_name
 
@@ -89,7 +90,7 @@ class ExportTarget(Protocol):
 
 
 def open_target(
-    context: LakeContext,
+    lake: Lake | LakeAt,
     address: str,
     *,
     partition_by: Sequence[str],
@@ -102,14 +103,14 @@ def open_target(
     if kind in ("sqlite", "mysql", *WORKBOOKS):
         raise InputError(f"{kind} is a source of imports, not a target of exports", hint="export to Parquet or DuckDB")
     if kind == "duckdb":
-        check_target(context, local(place))
+        check_outside(lake, local(place))
     if partition_by and kind not in ("parquet", "csv", "json", *FORMATS):
         raise InputError(f"{kind} targets have no partitions", hint="leave partition_by out")
     if options and kind not in FORMATS:
         raise InputError(f"{kind} targets have no options", hint="options are for Delta and Iceberg")
     try:
         if kind in FOLDERS:
-            return FolderTarget(kind, open_folder(context, place, replace=replace), partition_by)
+            return FolderTarget(kind, open_folder(lake, place, replace=replace), partition_by)
         if kind == "duckdb":
             from quacklake.transfer.duckdb_target import DuckDBTarget
 
@@ -117,11 +118,11 @@ def open_target(
         if kind == "delta":
             from quacklake.transfer.delta_target import DeltaTarget
 
-            return DeltaTarget(open_folder(context, place, replace=replace), partition_by, options, single=single)
+            return DeltaTarget(open_folder(lake, place, replace=replace), partition_by, options, single=single)
         if kind == "iceberg":
             from quacklake.transfer.iceberg_target import IcebergTarget
 
-            return IcebergTarget(context, place, partition_by, options, replace=replace)
+            return IcebergTarget(lake, place, partition_by, options, replace=replace)
         from quacklake.transfer.postgres_target import PostgresTarget
 
         return PostgresTarget(place, replace=replace)

@@ -7,9 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from quacklake.errors import InputError
-from quacklake.extend.inputs import to_column, to_schema
 from quacklake.extend.names import quote
-from quacklake.extend.schemas import Column, TableSchema
+from quacklake.extend.schemas import Column, TableSchema, to_column, to_schema
 
 _MAPPED = {"enum": "VARCHAR", "bit": "VARCHAR", "bignum": "VARCHAR"}
 """Types of DuckDB that a lake does not have, and that keep every value as a text."""
@@ -85,7 +84,6 @@ def schema_of(columns: Iterable[Column]) -> TableSchema:
     """Return a schema of columns, numbered as in a new table. Raises ``InputError`` for names that it cannot have."""
     given = list(columns)
     found = to_schema([(column.name, column.duckdb_type()) for column in given])
-    assert found is not None
     return TableSchema(
         tuple(replace(one, nullable=column.nullable) for one, column in zip(found.columns, given, strict=True))
     )

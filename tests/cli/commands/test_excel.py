@@ -54,7 +54,7 @@ def test_a_table_is_exported_as_a_workbook_and_comes_back(run: Run) -> None:
 
 
 def test_an_export_that_fails_leaves_no_file(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quacklake.core.operations.excel_writer.MAX_ROWS", 3)
+    monkeypatch.setattr("quacklake.cli.excel_writer.MAX_ROWS", 3)
     refused = run("export", "people", "people.xlsx")
     assert refused.code == 1 and "more than 2 rows" in refused.err
     assert not list(Path().glob("*people*"))

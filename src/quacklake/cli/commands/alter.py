@@ -43,10 +43,10 @@ def _value(text: str, type: str) -> Any:
     """Let DuckDB convert a text to a value of a type."""
     import duckdb
 
-    from quacklake.core.format.texts import parse_column
     from quacklake.extend.duckdbs import connect, first_row
+    from quacklake.extend.schemas import to_column
 
-    known = parse_column("value", type).duckdb_type()
+    known = to_column("value", type).duckdb_type()
     try:
         with connect() as connection:
             row = first_row(connection, f"SELECT CAST(? AS {known})", [text])

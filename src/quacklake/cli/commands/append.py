@@ -20,9 +20,8 @@ from quacklake.errors import InputError, NotFoundError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from quacklake.extend.inputs import CsvOptions, InputFiles
-    from quacklake.lake.adopting import AdoptReport
-    from quacklake.lake.lake import Lake, LakeTransaction
+    from quacklake import AdoptReport, CsvOptions, Lake, LakeTransaction
+    from quacklake.extend.inputs import InputFiles
 
 
 STANDARD_INPUT = "-"
@@ -152,12 +151,13 @@ def add_files(
 
     A folder stands for all Parquet files in it, except those whose names begin with . or _.
     """
-    from quacklake.extend.inputs import open_files
+    from quacklake import open_files
+    from quacklake.extend.stores import find_store
 
     hive = False if no_hive_partitioning else None
     with context.open(write=True, create=create) as lake:
         exists = _exists_or_create(lake, table, create=create)
-        source = open_files(paths, "parquet", store=lake._context.store)
+        source = open_files(paths, "parquet", store=find_store(lake))
         files = [path if "://" in path else str(Path(path).absolute()) for path in source.found.paths]
         with lake.transaction(**signature) as tx:
             if not exists:
@@ -175,7 +175,7 @@ def add_files(
 
 def csv_options(options: dict[str, Any]) -> tuple[CsvOptions, dict[str, Any]]:
     """Return the options of CSV files and workbooks, and the others."""
-    from quacklake.extend.inputs import CsvOptions
+    from quacklake import CsvOptions
 
     given = {"skip" if name == "skip_lines" else name: options[name] for name in CSV}
     given["delimiter"] = "\t" if given["delimiter"] == "\\t" else given["delimiter"]
@@ -216,7 +216,7 @@ def _print_added(
 @contextmanager
 def opened(names: Sequence[str], format: str | None = None, csv: CsvOptions | None = None) -> Iterator[InputFiles]:
     """Open the rows of files, or of standard input for ``-``."""
-    from quacklake.extend.inputs import open_files
+    from quacklake import open_files
 
     if STANDARD_INPUT not in names:
         yield open_files(names, format, csv=csv)

@@ -167,7 +167,7 @@ def _check_installation() -> Iterator[CheckResult]:
 
 def _check_extras(context: Context) -> Iterator[CheckResult]:
     """Yield the state of the optional packages. One that the configured lake needs has failed if it is missing."""
-    from quacklake.core.catalog.databases.urls import parse_url
+    from quacklake.extend.inputs import parse_url
 
     needed = None
     with suppress(ConfigError):
@@ -322,6 +322,8 @@ def _check_lake(context: Context) -> Iterator[CheckResult]:
         fix = "pass --lake, or create a lake with `quacklake init`"
         yield CheckResult("lake", "catalog", "absent", "no lake was given", fix)
         return
+    from quacklake.extend.stores import find_store
+
     opened: list[Lake] = []
 
     def look() -> list[CheckResult]:
@@ -331,7 +333,7 @@ def _check_lake(context: Context) -> Iterator[CheckResult]:
     try:
         yield from _bounded("lake", "catalog", look, fix="check the URL, and that the database can be reached")
         if opened:
-            store, files = opened[0]._context.store, _count_files(opened[0])
+            store, files = find_store(opened[0]), _count_files(opened[0])
             fix = "check s3_endpoint, the keys and the network" if not store.is_local else "check the disk"
             yield from _bounded(
                 "lake",
@@ -371,12 +373,8 @@ def _catalog(lake: Lake) -> Iterator[CheckResult]:
 
 def _count_files(lake: Lake) -> int:
     """Return the number of data files of the lake, as far as it is known."""
-    from quacklake.core.catalog.reading.health import table_health
-
     try:
-        with lake._context.catalog.read() as reader:
-            health = table_health(reader, reader.snapshots.latest(), small=0, small_of={}, worn=1.0)
-        return sum(table.files for table in health.values())
+        return int(lake.sql("SELECT coalesce(sum(file_count), 0) FROM lake.table_info()").fetchall()[0][0])
     except QuacklakeError:
         return 0
 

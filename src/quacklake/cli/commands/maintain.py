@@ -32,11 +32,17 @@ from quacklake.errors import InputError, QuacklakeError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from quacklake.core.maintenance.cleanup import CleanupReport
-    from quacklake.core.maintenance.policy import Job, Policy
-    from quacklake.core.maintenance.reports import CompactionReport, Skipped
-    from quacklake.core.maintenance.scheduler import JobReport, MaintenanceReport
-    from quacklake.core.maintenance.verify import Finding, RepairReport
+    from quacklake import (
+        CleanupReport,
+        CompactionReport,
+        Finding,
+        Job,
+        JobReport,
+        MaintenanceReport,
+        Policy,
+        RepairReport,
+        Skipped,
+    )
 
 _BROKEN = 1
 _SHOWN = 20
@@ -82,17 +88,15 @@ def maintain(context: Context, watch: Watch = False, dry_run: DryRun = False, **
     Times are written as 30s, 10m, 12h or 7d.
     """
     from quacklake.cli.commands.views import sentence as refreshed
-    from quacklake.core.maintenance.scheduler import Maintainer
-    from quacklake.core.materialized.watching import refreshing
 
     policy = policy_of(options, watch=watch, dry_run=dry_run)
     with context.open(write=True) as lake:
-        maintainer = Maintainer(lake.maintenance, policy)
+        maintainer = lake.maintenance.maintainer(policy)
         if dry_run:
             _print_jobs(context, [job_facts(job) for job in maintainer.due()])
         elif watch:
             stop = threading.Event()
-            refreshes = refreshing(lake.materialized_views, lambda report: context.output.say(refreshed(report)))
+            refreshes = lake.materialized_views.keep_refreshed(lambda report: context.output.say(refreshed(report)))
             with refreshes, stopping(stop.set):
                 maintainer.run(stop, lambda report: _print_pass(context, report))
         else:
@@ -107,7 +111,7 @@ def maintain(context: Context, watch: Watch = False, dry_run: DryRun = False, **
 
 def policy_of(options: dict[str, Any], *, watch: bool, dry_run: bool) -> Policy:
     """Return the policy of these options, of which texts are durations. Raises ``InputError`` for a contradiction."""
-    from quacklake.core.maintenance.policy import Policy
+    from quacklake import Policy
 
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     times = {name: duration_of(name, value) for name, value in given.items() if isinstance(value, str)}

@@ -28,8 +28,7 @@ from quacklake.errors import AlreadyExistsError, InputError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from quacklake.core.operations.change_feed import ChangeScan
-    from quacklake.core.operations.lazy_reads import Frame
+    from quacklake import ChangeScan, TableScan
 
 _SUFFIXES = {
     ".parquet": "parquet",
@@ -100,7 +99,7 @@ def scan(
             _print_frame(context, frame, count, shorten=False)
 
 
-def _print_frame(context: Context, frame: Frame, limit: int | None, *, shorten: bool = True) -> None:
+def _print_frame(context: Context, frame: TableScan | ChangeScan, limit: int | None, *, shorten: bool = True) -> None:
     """Print the first rows of a frame, and the number of all rows."""
     total = frame.count() if context.output.for_people else None
     if limit is not None:
@@ -170,7 +169,7 @@ def export_file(
     force: bool,
 ) -> None:
     """Write a table to a file, which appears only when it is complete."""
-    from quacklake.core.storage.store import replacing
+    from quacklake.extend.stores import replace_file
 
     path = Path(file)
     kind = format or _format(path)
@@ -185,7 +184,7 @@ def export_file(
         def write(reader: pa.RecordBatchReader) -> None:
             write_rows(reader, part, kind, _COMPRESSIONS.get(path.suffix.lower()))
 
-        with replacing(path) as part:
+        with replace_file(path) as part:
             rows, _ = count_rows(frame.to_reader(), "exporting rows", total, write)
     size = path.stat().st_size
     context.output.result(
@@ -238,7 +237,7 @@ def write_rows(reader: pa.RecordBatchReader, path: Path, kind: str, compression:
                 writer.write_batch(batch)
         return
     if kind == "excel":
-        from quacklake.core.operations.excel_writer import write_workbook
+        from quacklake.cli.excel_writer import write_workbook
 
         write_workbook(reader, path)
         return

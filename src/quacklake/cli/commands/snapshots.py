@@ -16,8 +16,8 @@ from quacklake.errors import InputError, MergeConflictError, NotFoundError, near
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from quacklake import UndoReport
     from quacklake.lake.bisect import Bisection
-    from quacklake.lake.restoring import UndoReport
     from quacklake.lake.revert import RevertReport
 
 Newest = Annotated[str, option("--limit -n", 'The number of snapshots to show, or "all".', "COUNT")]

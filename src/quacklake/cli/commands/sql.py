@@ -19,9 +19,8 @@ from quacklake.errors import CancelledError, InputError, SqlError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from quacklake import Result, Session
     from quacklake.core.operations.handles import LakeHandle
-    from quacklake.core.sql.result import Result
-    from quacklake.core.sql.session import Session
     from quacklake.extend.reporting import Progress
     from quacklake.lake.lake import Lake, LakeAt
 
@@ -46,7 +45,8 @@ def sql(
     Without a statement or file, the command reads standard input, or opens a shell on a terminal; enter .help there.
     With --output json, csv or arrow, it prints only the result of the last statement.
     """
-    from quacklake.core.sql.sessions import late_session, session_of
+    from quacklake.core.sql.sessions import late_session
+    from quacklake.extend.sql import open_session
 
     count = context.row_limit(limit, all_rows)
     text = _text(statement, file)
@@ -70,7 +70,7 @@ def sql(
         from quacklake.cli.shell import Shell
 
         shown = view()
-        with closing(Statements(session_of(shown.handle))) as statements:
+        with closing(Statements(open_session(shown))) as statements:
             Shell(context, shown, statements).run()
 
 
@@ -105,7 +105,7 @@ def _text(statement: str | None, file: str | None) -> str | None:
 
 def run_text(context: Context, statements: Statements, text: str, limit: int | None) -> None:
     """Run statements in turn. People see every result, programs only the last one."""
-    from quacklake.core.sql.words import split
+    from quacklake.extend.sql import split
 
     parts = split(text)
     for number, part in enumerate(parts, 1):

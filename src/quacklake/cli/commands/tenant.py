@@ -26,9 +26,7 @@ from quacklake.config import parse_size
 from quacklake.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
-    from quacklake.core.tenancy.tenants import Tenant
-    from quacklake.lake.tenant_maintenance import RoundReport
-    from quacklake.lake.tenants import Tenants
+    from quacklake import RoundReport, Tenant, Tenants
 
 _ALL = 1_000_000
 Name = Annotated[str, argument("NAME", "The name of the catalog.")]
@@ -262,7 +260,7 @@ def maintain(
     **options: Any,
 ) -> None:
     """A round continues where the last one ended. A failure in one catalog does not stop the others."""
-    from quacklake.lake.tenant_maintenance import RoundLimits
+    from quacklake import RoundLimits
 
     policy = policy_of(options, watch=watch, dry_run=dry_run)
     given = {"tenants": most, "files": files, "time": None if time is None else duration_of("time", time)}

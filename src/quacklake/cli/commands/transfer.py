@@ -62,7 +62,7 @@ def import_(
     A table appears with its first rows, and is complete when the command ends. Nothing is written if the lake has a
     table of the same name that this import did not make.
     """
-    from quacklake.extend.inputs import CsvOptions
+    from quacklake import CsvOptions
 
     csv, _ = csv_options(more)
     with context.open(write=True, create=create and not dry_run) as lake, stages() as progress:

@@ -11,7 +11,7 @@ from quacklake.cli.options import argument, complete_table, option
 from quacklake.errors import InputError
 
 if TYPE_CHECKING:
-    from quacklake.core.materialized.definition import RefreshReport
+    from quacklake import RefreshReport
 
 _WRONG = 1
 ViewName = Annotated[str, argument("VIEW", "The view, or schema.view.", autocompletion=complete_table)]

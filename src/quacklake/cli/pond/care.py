@@ -44,7 +44,7 @@ def maintain(context: PondContext, dry_run: DryRun = False, **options: Any) -> N
 
     Large files are removed two days after the last state that names them is gone. Times are written as 30s, 12h or 7d.
     """
-    from quacklake.core.maintenance.policy import Job
+    from quacklake import Job
     from quacklake.pond.maintaining import maintain as maintain_pond
 
     policy = policy_of(options, watch=False, dry_run=dry_run)

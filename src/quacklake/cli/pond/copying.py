@@ -12,7 +12,7 @@ from quacklake.cli.pond.context import PondContext
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from quacklake.extend.inputs import CsvOptions
+    from quacklake import CsvOptions
     from quacklake.pond import FS, ImportOptions, Pond
     from quacklake.pond.copying import Outgoing
     from quacklake.pond.series import Imported
@@ -152,7 +152,7 @@ def _copy_out(context: PondContext, sources: list[str], destination: str, *, for
 
 def _export(pond: Pond, out: Outgoing, format: str) -> int:
     from quacklake.cli.commands.rows import count_rows, write_rows
-    from quacklake.core.storage.store import make_directory, replacing
+    from quacklake.extend.stores import replace_file
     from quacklake.pond.queries import rows
 
     def write(path: Path) -> int:
@@ -160,6 +160,5 @@ def _export(pond: Pond, out: Outgoing, format: str) -> int:
             count, _ = count_rows(reader, "copying rows", None, lambda counted: write_rows(counted, path, format, None))
         return count
 
-    make_directory(out.path.absolute().parent)
-    with replacing(out.path) as part:
+    with replace_file(out.path.absolute(), parents=True) as part:
         return write(part)

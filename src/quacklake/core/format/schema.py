@@ -17,7 +17,15 @@ from typing import TypeVar
 import pyarrow as pa
 
 from quacklake.core.format.names import check_name, fold, literal, quote
-from quacklake.core.format.types import NESTED, arrow_type, duckdb_type, from_arrow_type, parse_type
+from quacklake.core.format.types import (
+    NESTED,
+    arrow_type,
+    can_store,
+    can_widen,
+    duckdb_type,
+    from_arrow_type,
+    parse_type,
+)
 from quacklake.errors import CatalogError, InputError, InvalidNameError, nearest
 
 FIELD_ID = b"PARQUET:field_id"
@@ -63,6 +71,8 @@ class Column:
 
     def leaves(self) -> Iterator[Column]:
         """Yield the scalar columns at or below this one."""
+        if not self.children:
+            return iter((self,))
         return (column for column in self.walk() if not column.nested)
 
     @property
@@ -71,6 +81,14 @@ class Column:
         if not self.children:
             return self.type in _TEXT_IN_ARROW
         return any(leaf.type in _TEXT_IN_ARROW for leaf in self.leaves())
+
+    def widens_to(self, other: Column) -> bool:
+        """Return True when the format lets a column change its type to that of another."""
+        return can_widen(self.type, other.type)
+
+    def can_store(self, other: Column) -> bool:
+        """Return True when values of another column may be written to this one, checked if it is narrower."""
+        return can_store(other.type, self.type)
 
     def duckdb_type(self) -> str:
         """Return the DuckDB SQL type, nested ones spelled out."""
@@ -158,7 +176,8 @@ class TableSchema:
         return tuple(column.name for column in self.columns)
 
     @cached_property
-    def _by_name(self) -> dict[str, Column]:
+    def by_name(self) -> Mapping[str, Column]:
+        """The top-level columns in order, by their names without case."""
         return {fold(column.name): column for column in self.columns}
 
     @cached_property
@@ -177,13 +196,13 @@ class TableSchema:
 
     def get(self, name: str) -> Column | None:
         """Return the top-level column of that name, ignoring case, or ``None``."""
-        return self._by_name.get(fold(name))
+        return self.by_name.get(fold(name))
 
     def find(self, name: str) -> Column:
         """Return the top-level column of that name, ignoring case. Raises :class:`InputError` if there is none."""
         column = self.get(name)
         if column is None:
-            near = nearest(name, self.names) or nearest(fold(name), self._by_name)
+            near = nearest(name, self.names) or nearest(fold(name), self.by_name)
             few = 0 < len(self.names) <= _NAMED_COLUMNS
             hint = near or (f"there are {', '.join(self.names)}" if few else None)
             raise InputError(f'there is no column "{name}"', hint=hint)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
-from quacklake.core.format.objects import MATERIALIZED_VIEW
+from quacklake.core.format.objects import MATERIALIZED_VIEW, TableInfo
 from quacklake.core.format.snapshots import Snapshot
 from quacklake.core.materialized import refresh as refreshing
 from quacklake.core.materialized import registry
@@ -20,13 +22,15 @@ from quacklake.core.materialized.query import Analysis
 from quacklake.core.materialized.survey import StaleError, survey
 from quacklake.core.materialized.verify import Verification, verify_view
 from quacklake.core.operations.context import boundary
-from quacklake.core.operations.handles import LakeHandle
+from quacklake.core.operations.handles import Handle, LakeHandle
 from quacklake.core.operations.reference import TableRef
 from quacklake.core.transaction import Transaction
 from quacklake.errors import InputError, QuacklakeError
 from quacklake.telemetry import error_facts
 
 _log = logging.getLogger("quacklake.materialized")
+_POLL = 1.0
+"""Seconds between looks at what is due."""
 
 _LISTED = pa.schema(
     [
@@ -40,6 +44,18 @@ _LISTED = pa.schema(
         ("stale", pa.string()),
     ]
 )
+
+
+def is_current(handle: Handle, table: TableInfo) -> bool:
+    """Return whether the rows of a view are the answer of its query at a state; False where it is no view."""
+    context, base = handle.context, handle.view().base
+    view = registry.find(context, base, TableRef(table.schema_name, table.name))
+    if view is None or view.position is None or view.position.stale is not None or view.position.committed > base.id:
+        return False
+    try:
+        return not survey(context, view, base).changed
+    except StaleError:
+        return False
 
 
 @boundary
@@ -71,6 +87,11 @@ class MaterializedViews:
                 }
             )
         return pa.Table.from_pylist(rows, _LISTED)
+
+    def __contains__(self, name: object) -> bool:
+        """Return whether there is a view of a name: ``"totals" in lake.materialized_views``."""
+        context = self.handle.context
+        return isinstance(name, str) and registry.find(context, context.latest(), TableRef.parse(name)) is not None
 
     def names(self) -> Sequence[str]:
         """Return the names of the views."""
@@ -243,6 +264,28 @@ class MaterializedViews:
                 if changed is not None:
                     changed.add(view.table.id)
         return reports
+
+    @contextmanager
+    def keep_refreshed(self, done: Callable[[RefreshReport], None], poll: float = _POLL) -> Iterator[None]:
+        """Refresh what is due, in a thread of its own, for as long as the block runs. A failure is logged."""
+        stop = threading.Event()
+
+        def run() -> None:
+            while not stop.is_set():
+                try:
+                    for report in self.refresh_due():
+                        done(report)
+                except QuacklakeError as error:
+                    _log.warning("could not look for views that are due: %s", error.message, extra=error_facts(error))
+                stop.wait(poll)
+
+        thread = threading.Thread(target=run, name="quacklake-views")
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
 
     def _reads(self, view: MaterializedView, latest: Snapshot, tables: set[int]) -> bool:
         context = self.handle.context

@@ -95,7 +95,7 @@ class Matches(list[Match]):
         columns = [found.column for found in self]
         self._same = (
             [column.name for column in columns] == rows.names
-            and not any(column.nested or column.type in _CHECKED for column in columns)
+            and not any(column.children or column.type in _CHECKED for column in columns)
             and [column.arrow_type() for column in columns] == rows.types
         )
         self._required = [place for place, column in enumerate(columns) if not column.nullable]
@@ -112,25 +112,22 @@ def match(rows: pa.Schema, schema: TableSchema, table: str, *, partial: bool = F
 
 def match_given(given: TableSchema, schema: TableSchema, table: str, *, partial: bool = False) -> list[Match]:
     """Match columns as returned by :func:`given_schema`; see ``match``."""
-    names = {fold(name): name for name in given.names}
-    known = {fold(name) for name in schema.names}
-    extra = [name for name in given.names if fold(name) not in known]
-    missing = [c.name for c in schema.columns if fold(c.name) not in names and c.default is None and not partial]
+    pairs = [(column, given.by_name.get(key)) for key, column in schema.by_name.items()]
+    extra = [column.name for key, column in given.by_name.items() if key not in schema.by_name]
+    missing = [column.name for column, one in pairs if one is None and column.default is None and not partial]
     problems = []
     if extra:
         problems.append(f"unknown column{'s' if len(extra) > 1 else ''} {_list(extra)}")
     if missing:
         problems.append(f"missing column{'s' if len(missing) > 1 else ''} {_list(missing)}")
-    for column in schema.columns:
-        source = names.get(fold(column.name))
-        if source is not None:
-            problem = type_problem(given.find(source), column, column.name, partial=partial)
-            if problem:
-                problems.append(problem)
+    for column, one in pairs:
+        problem = None if one is None else type_problem(one, column, column.name, partial=partial)
+        if problem:
+            problems.append(problem)
     if problems:
         hint = _hint(given, schema, extra, missing)
         raise SchemaMismatchError(f"the rows do not fit {table}: {'; '.join(problems)}", hint=hint)
-    return [Match(column, names.get(fold(column.name))) for column in schema.columns]
+    return [Match(column, None if one is None else one.name) for column, one in pairs]
 
 
 def check_index(index: Sequence[str], schema: TableSchema, table: str) -> None:
@@ -203,7 +200,7 @@ def type_problem(given: Column, wanted: Column, path: str, *, partial: bool) -> 
 
     if given.type == "unknown":
         return None
-    if given.nested or wanted.nested:
+    if given.children or wanted.children:
         if given.type != wanted.type:
             return f'"{path}" is {given.duckdb_type()}, the table has {wanted.duckdb_type()}'
         if wanted.type != "struct":

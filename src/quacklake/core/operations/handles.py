@@ -175,12 +175,14 @@ class LakeHandle(Handle):
         return self.begin(read_only=True, plans=self.context.plans)
 
     def at(
-        self, version: int | str | None = None, timestamp: dt.datetime | str | None = None, tag: str | None = None
+        self,
+        version: int | str | None = None,
+        timestamp: dt.datetime | str | None = None,
+        tag: str | None = None,
+        to: Version | None = None,
     ) -> SnapshotHandle:
-        """Return a handle on a snapshot by id, tag or time (text and naive times are UTC)."""
-        if [version, timestamp, tag].count(None) != 2:
-            raise InputError("pass one of version=, timestamp= and tag=")
-        return self.at_version(choose_version(version=version, timestamp=timestamp, tag=tag))
+        """Return a handle on a snapshot by id, tag or time (text and naive times are UTC); ``to`` is any of them."""
+        return self.at_version(choose_version(to, version=version, timestamp=timestamp, tag=tag))
 
     def at_version(self, version: Version) -> SnapshotHandle:
         """Return a handle on the snapshot of an id, a tag or a time."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from quacklake.core.format.names import full_name
+from quacklake.core.format.names import full_name, parts_of, quote
 from quacklake.errors import InputError, InvalidNameError
 
 DEFAULT_SCHEMA = "main"
@@ -22,6 +22,15 @@ class TableRef:
 
     schema: str
     name: str
+
+    @property
+    def sql(self) -> str:
+        """The name as SQL and the methods of a lake take it, whatever characters it has.
+
+        >>> TableRef("a.b", 'c"d').sql
+        '"a.b"."c""d"'
+        """
+        return ".".join(map(quote, [*parts_of(self.schema), self.name]))
 
     @classmethod
     def parse(cls, text: str, *, nested: bool = True) -> TableRef:

@@ -43,7 +43,13 @@ def span(age: object) -> dt.timedelta:
 
 
 def before(age: object) -> dt.datetime:
-    """Return the cutoff time of an age: a time as ``instant`` takes it, or a span before now."""
+    """Return the cutoff time of an age: a time in UTC, as text or ``datetime``, or a span such as ``7d`` before now.
+
+    Raise ``InputError`` for anything else.
+
+    >>> before("2024-01-31 12:00").isoformat()
+    '2024-01-31T12:00:00+00:00'
+    """
     if isinstance(age, dt.datetime):
         return instant(age)
     if isinstance(age, str) and age[:1].isdigit() and "-" in age:

@@ -89,7 +89,11 @@ class Word:
 
 
 def words_of(text: str, lexer: re.Pattern[str] | None = None) -> list[Word]:
-    """Return the words of a text. Raises ``SqlError`` for a string, a name or a comment without an end."""
+    """Return the words of a text. Raises ``SqlError`` for a string, a name or a comment without an end.
+
+    >>> [(word.kind, word.text) for word in words_of("SELECT 'a b' -- c")]
+    [('word', 'SELECT'), ('string', "'a b'")]
+    """
     lexer = lexer or _lexer(text.isascii())
     words = []
     at = 0
@@ -136,7 +140,11 @@ def without_literals(text: str) -> str:
 
 
 def split(text: str, words: Sequence[Word] | None = None) -> list[str]:
-    """Return the statements of a text, without semicolons and empty statements."""
+    """Return the statements of a text, without semicolons and empty statements.
+
+    >>> split("SELECT ';'; ; SELECT 2;")
+    ["SELECT ';'", 'SELECT 2']
+    """
     parts: list[str] = []
     first: int | None = None
     last = 0
@@ -178,7 +186,13 @@ def width_of(text: str) -> int:
 
 
 class Cursor:
-    """Walks through the words of one statement."""
+    """Walks through the words of one statement.
+
+    >>> cursor = Cursor("DROP TABLE shop.orders CASCADE")
+    >>> cursor.expect("DROP", "TABLE")
+    >>> cursor.names(), cursor.accept("CASCADE"), cursor.done
+    (['shop', 'orders'], True, True)
+    """
 
     def __init__(self, text: str, words: Sequence[Word] | None = None) -> None:
         self.text = text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
 import tempfile
@@ -94,11 +95,20 @@ class Attempts:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replace_file(path: Path, *, parents: bool = False) -> Iterator[Path]:
     """Lend a temporary name beside ``path``; when the block ends well, the file there becomes ``path``, on disk.
 
-    When the block raises, the temporary is removed and ``path`` is as it was. ``OSError`` when the disk refuses.
+    When the block raises, the temporary is removed and ``path`` is as it was. ``parents`` makes folders that are
+    missing. ``OSError`` when the disk refuses.
+
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with replace_file(Path(folder, "new", "report.txt"), parents=True) as part:
+    ...         _ = part.write_text("whole")
+    ...     Path(folder, "new", "report.txt").read_text()
+    'whole'
     """
+    if parents:
+        make_directory(path.parent)
     temporary = path.with_name(TEMPORARY_PREFIX + uuid4().hex)
     try:
         yield temporary
@@ -138,6 +148,9 @@ READ_LIMIT = 1 << 30
 _DELETE_THREADS = 8
 _SYNC_THREADS = 16
 _DELETE_BATCH = 1000
+_COPY_BYTES = 8 << 20
+_LARGEST_COPY = 5 << 30
+"""Object stores copy larger files only in parts."""
 
 # Inside the class ``list`` is a method.
 _Urls = list[str]
@@ -268,8 +281,7 @@ class Store(Confinement):
             if not self.is_local:
                 self._send(target, buffer)
                 return
-            make_directory(Path(target).parent)
-            with replacing(Path(target)) as temporary, temporary.open("xb") as sink:
+            with replace_file(Path(target), parents=True) as temporary, temporary.open("xb") as sink:
                 sink.write(buffer)
 
         self.attempts.run("write", self._show(path), action)
@@ -285,8 +297,7 @@ class Store(Confinement):
         target = self.writable(path)
         with self.attempts.once("open_output", what):
             if self.is_local:
-                make_directory(Path(target).parent)
-                with replacing(Path(target)) as temporary, pa.OSFile(str(temporary), "wb") as sink:
+                with replace_file(Path(target), parents=True) as temporary, pa.OSFile(str(temporary), "wb") as sink:
                     yield sink
                 return
             with tempfile.TemporaryDirectory(prefix="quacklake-") as folder:
@@ -299,6 +310,30 @@ class Store(Confinement):
                 with pa.memory_map(str(spool), "rb") as source:
                     buffer = source.read_buffer()
                     self.attempts.run("upload", what, lambda: self._send(target, buffer))
+
+    def copy_to(self, path: str, target: Store, new_path: str, expected: str | None = None) -> tuple[int, str | None]:
+        """Copy a file to another store, where it appears whole or not at all; return its size and its SHA-256.
+
+        The hash is None where an object store copied it by itself. Raise ``CorruptFileError`` when the file is missing
+        or its hash is not the ``expected`` one.
+        """
+        size = self.size(path)
+        alike = self.scheme == target.scheme and self.s3 == target.s3 and not self.is_sealed and not target.is_sealed
+        if not self.is_local and alike and size < _LARGEST_COPY and expected is None:
+            begin, end = self.url(path).partition("://")[2], target.url(new_path).partition("://")[2]
+            target.attempts.run("copy", new_path, lambda: target.filesystem.copy_file(begin, end))
+            return size, None
+        copied, digest = 0, hashlib.sha256()
+        with self.open_input(path) as stream, target.open_output(new_path) as sink:
+            while chunk := stream.read(_COPY_BYTES):
+                sink.write(chunk)
+                digest.update(chunk)
+                copied += len(chunk)
+            if copied != size:
+                raise CorruptFileError(f"{self.url(path)} ended after {copied} of {size} bytes")
+            if expected is not None and digest.hexdigest() != expected:
+                raise CorruptFileError(f"{self.url(path)} has changed since it was written", hint="use another copy")
+        return size, digest.hexdigest()
 
     def make_parent(self, path: str) -> None:
         """Make the folder that will hold ``path``, for an engine that writes there. Object stores have none."""

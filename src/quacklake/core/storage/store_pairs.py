@@ -1,14 +1,12 @@
-"""Two stores: whether their files may be among each other, and copying files from one to the other."""
+"""Two stores: whether their files may be among each other."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 import unicodedata
 from pathlib import Path
 
 from quacklake.core.storage.store import Store
-from quacklake.errors import CorruptFileError
 
 _SAME_SERVICE = {"s3a": "s3", "s3n": "s3", "gs": "gcs", "abfs": "az", "abfss": "az"}
 
@@ -53,39 +51,3 @@ def _place(store: Store) -> list[str]:
 
 def _folded(parts: list[str]) -> list[str]:
     return [unicodedata.normalize("NFC", part).casefold() for part in parts]
-
-
-_CHUNK = 8 << 20
-#: Object stores copy larger ones only in parts.
-_LARGEST = 5 << 30
-
-
-def copy_file(source: Store, path: str, target: Store, new_path: str) -> int:
-    """Copy a file; it appears whole or not at all. Return its size. ``CorruptFileError`` when it is missing."""
-    return copy_hashed(source, path, target, new_path)[0]
-
-
-def copy_hashed(
-    source: Store, path: str, target: Store, new_path: str, expected: str | None = None
-) -> tuple[int, str | None]:
-    """Copy a file; return its size and its SHA-256, None where an object store copied it by itself.
-
-    Raises ``CorruptFileError`` when it is missing, and copies nothing when its hash is not the ``expected`` one.
-    """
-    size = source.size(path)
-    alike = source.scheme == target.scheme and source.s3 == target.s3 and not source.is_sealed and not target.is_sealed
-    if not source.is_local and alike and size < _LARGEST and expected is None:
-        begin, end = source.url(path).partition("://")[2], target.url(new_path).partition("://")[2]
-        target.attempts.run("copy", new_path, lambda: target.filesystem.copy_file(begin, end))
-        return size, None
-    copied, digest = 0, hashlib.sha256()
-    with source.open_input(path) as stream, target.open_output(new_path) as sink:
-        while chunk := stream.read(_CHUNK):
-            sink.write(chunk)
-            digest.update(chunk)
-            copied += len(chunk)
-        if copied != size:
-            raise CorruptFileError(f"{source.url(path)} ended after {copied} of {size} bytes")
-        if expected is not None and digest.hexdigest() != expected:
-            raise CorruptFileError(f"{source.url(path)} has changed since it was written", hint="use another copy")
-    return size, digest.hexdigest()

@@ -33,7 +33,7 @@ from quacklake.core.maintenance.backup.image import Texts, decoded_pages, make_i
 from quacklake.core.operations.stores import open_store
 from quacklake.core.progress import Progress, silent
 from quacklake.core.storage import Store
-from quacklake.core.storage.store_pairs import copy_file, overlap
+from quacklake.core.storage.store_pairs import overlap
 from quacklake.core.tenancy.opening import create_lake, new_root, open_metadata
 from quacklake.core.tenancy.sharing import whole_folders
 from quacklake.core.tenancy.tenancy import Tenancy
@@ -356,7 +356,7 @@ def _copy_files(reader: ImageReader, places: _Places, store: Store, target: Stor
     def copy(file: NamedFile) -> None:
         path = folders.get(file.table_id, "") + places.inner(file.id, file.path, file.is_relative)
         url = places.absolute(file.table_id, file.path, file.is_relative)
-        copy_file(store, store.resolve(url, False), target, path)
+        store.copy_to(store.resolve(url, False), target, path)
 
     files = 0
     with ThreadPoolExecutor(_THREADS, "quacklake-move") as pool:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from quacklake import CsvOptions
 from quacklake.config.mappings import Options
 from quacklake.connectors.options import resolved
 from quacklake.errors import ConfigError
-from quacklake.extend.inputs import CsvOptions
 from quacklake.pond.collectors.base import Item, Report, Run, Runnable, commit
 from quacklake.pond.collectors.files import Repeated, find_files, hash_of
 from quacklake.pond.factories.registry import register

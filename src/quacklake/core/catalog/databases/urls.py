@@ -63,7 +63,12 @@ class CatalogUrl:
 
 
 def parse_url(text: str) -> CatalogUrl:
-    """Parse a catalog URL in any spelling, or raise ``ConfigError``, whose message never contains a password."""
+    """Parse a catalog URL in any spelling, or raise ``ConfigError``, whose message never contains a password.
+
+    >>> parsed = parse_url("ducklake:postgres:host=db dbname=shop")
+    >>> parsed.database, parsed.path, parse_url("sqlite:///lake.db").path.name
+    ('postgres', None, 'lake.db')
+    """
     return replace(_parse(text), typed=text)
 
 

@@ -152,7 +152,13 @@ def check_expression(text: str, functions: Collection[str] = (), *, written: boo
 
 
 def plain_expression(text: str, functions: Collection[str] = ()) -> str:
-    """Like ``check_expression``; return the expression as DuckDB writes it, without comments, to be put into SQL."""
+    """Return an expression over a row as DuckDB writes it, without comments, to be put into SQL.
+
+    Raise ``InputError`` for a text that is not one expression with known functions, or some others.
+
+    >>> print(plain_expression("lower(name) /* of a person */ || 'x'"))
+    (lower("name") || 'x')
+    """
     return check_expression(text, functions, written=True)
 
 

@@ -137,7 +137,13 @@ def exact(query: str, schema: TableSchema, names: Sequence[str]) -> str:
 
 
 def fits_in_file(schema: TableSchema) -> str | None:
-    """Return the condition that a file would change no value of a row; None when it never does."""
+    """Return the SQL condition that a Parquet file keeps every value of a row; None when it always does.
+
+    >>> fits_in_file(TableSchema((Column(1, "id", "int64"),))) is None
+    True
+    >>> fits_in_file(TableSchema((Column(1, "n", "int128"),)))
+    '(TRY_CAST(TRY_CAST("n" AS DOUBLE) AS HUGEINT) IS NOT DISTINCT FROM "n")'
+    """
     return " AND ".join(f"({sql})" for column in schema.columns for sql, _ in _conditions(column)) or None
 
 

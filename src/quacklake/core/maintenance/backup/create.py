@@ -58,7 +58,7 @@ from quacklake.core.maintenance.cleanup import BATCH, KnownPaths
 from quacklake.core.maintenance.reports import Skipped
 from quacklake.core.progress import Progress, silent
 from quacklake.core.storage import FileEntry, Store
-from quacklake.core.storage.store_pairs import copy_file, copy_hashed, overlap
+from quacklake.core.storage.store_pairs import overlap
 from quacklake.errors import (
     AlreadyExistsError,
     CorruptFileError,
@@ -288,7 +288,7 @@ def _attempt(catalog: Catalog, work: _Work, progress: Progress) -> BackupReport:
             id_ = new_id(snapshot.id)
             images = write_image(ImageReader.of(reader), catalog.encoding, spool, folder_of(id_))
         for path in (f"{folder_of(id_)}{name}.arrow" for name in images):
-            copy_file(spool, path, work.target, path)
+            spool.copy_to(path, work.target, path)
         sums = {path: checksums.sha256_of(spool, path) for path in (f"{folder_of(id_)}{name}.arrow" for name in images)}
     work.files = work.bytes = 0
     work.missing.clear()
@@ -357,7 +357,7 @@ def _copy(work: _Work, file: ImageFile) -> int:
             if target not in work.sums:
                 work.sums[target] = checksums.sha256_of(work.source, work.source.resolve(file.path, True))
             return 0
-        size, sha256 = copy_hashed(work.source, work.source.resolve(file.path, True), work.target, target)
+        size, sha256 = work.source.copy_to(work.source.resolve(file.path, True), work.target, target)
     except PathError as error:
         work.skipped.append(Skipped(f"file {file.id}", error.message))
         return 0
@@ -438,7 +438,7 @@ def check_images(source: Store, info: BackupInfo) -> dict[str, str]:
 
 def _fetch(source: Store, target: Store, paths: list[str], sums: Mapping[str, str], progress: Progress) -> None:
     def fetch(path: str) -> None:
-        copy_hashed(source, f"data/{path}", target, path, sums.get(f"data/{path}"))
+        source.copy_to(f"data/{path}", target, path, sums.get(f"data/{path}"))
 
     with ThreadPoolExecutor(_THREADS, "quacklake-restore") as pool:
         for start in range(0, len(paths), _PAGE):

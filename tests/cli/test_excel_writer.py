@@ -17,10 +17,10 @@ import pyarrow as pa
 import pytest
 
 import quacklake
-from quacklake.core.operations import excel_writer
-from quacklake.core.operations.excel_writer import write_workbook
+from quacklake import open_files
+from quacklake.cli import excel_writer
+from quacklake.cli.excel_writer import write_workbook
 from quacklake.errors import LimitError, MissingExtraError
-from quacklake.inputs.files import open_files
 from tests.seeds import chance, some
 
 

@@ -14,10 +14,9 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from quacklake.core.duckdb_versions import arrow_reader, connect
-from quacklake.core.engines.duckdb.exact_reading import WHOLE, ZONED
-from quacklake.core.format.names import literal, quote
 from quacklake.errors import LimitError, MissingExtraError
+from quacklake.extend.duckdbs import arrow_reader, connect
+from quacklake.extend.names import literal, quote
 
 MAX_ROWS = 1_048_576
 """The rows of a sheet, with the header."""
@@ -36,6 +35,8 @@ _FORMATS = {
     "INTERVAL": ("[h]:mm:ss.000", 13),
 }
 """Formats of cells, each with the width of its column."""
+_WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
+_ZONED = "TIMESTAMP WITH TIME ZONE"
 _HINT = "write less, with --where or --columns, or another format, such as Parquet"
 
 
@@ -133,7 +134,7 @@ def _kind(type_: str) -> str:
     """Return what cells of a DuckDB type are."""
     if type_.startswith("TIMESTAMP"):
         return "TIMESTAMP"
-    if type_ in WHOLE or type_ in ("HUGEINT", "UHUGEINT", "DOUBLE", "FLOAT") or type_.startswith("DECIMAL"):
+    if type_.removeprefix("U") in _WHOLE or type_ in ("DOUBLE", "FLOAT") or type_.startswith("DECIMAL"):
         return "NUMBER"
     return type_ if type_ in ("BOOLEAN", "DATE", "TIME", "INTERVAL") else "TEXT"
 
@@ -158,7 +159,7 @@ def _cell(name: str, type_: str) -> tuple[str, str]:
             fits = f"{column} BETWEEN DATE {literal(_FIRST)} AND DATE {literal(_LAST)}"
             value = f"({column} - DATE '1899-12-30')::DOUBLE"
         case "TIMESTAMP":
-            local = f"{column}::TIMESTAMPTZ AT TIME ZONE 'UTC'" if type_ == ZONED else f"{column}::TIMESTAMP"
+            local = f"{column}::TIMESTAMPTZ AT TIME ZONE 'UTC'" if type_ == _ZONED else f"{column}::TIMESTAMP"
             first, last = f"TIMESTAMP {literal(_FIRST)}", f"TIMESTAMP {literal(_LAST + ' 23:59:59.999999')}"
             fits = f"({local}) BETWEEN {first} AND {last}"
             value = f"(epoch_ms({local}) - epoch_ms(TIMESTAMP '1899-12-30')) / {_DAY_MS}"

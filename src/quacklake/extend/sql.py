@@ -1,0 +1,60 @@
+"""SQL over lakes: statements and queries taken apart, and checked before they run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from quacklake.core.engines.duckdb.expressions import parser, plain_expression
+from quacklake.core.engines.duckdb.stored_texts import parse_query
+from quacklake.core.sql.words import Cursor, split, words_of
+from quacklake.extend.duckdbs import connect
+
+if TYPE_CHECKING:  # a lake takes long to load, and who only takes statements apart needs none
+    from quacklake.core.sql.session import Session
+    from quacklake.lake.lake import Lake, LakeAt, LakeTransaction
+
+__all__ = ["Cursor", "check_query", "find_tables", "open_session", "plain_expression", "split", "words_of"]
+
+
+def check_query(query: str) -> None:
+    """Raise ``NotPermittedError`` for a query that could read anything but tables and views, such as files.
+
+    Raise ``SqlError`` for a text that is not one query. Names are not looked up.
+
+    >>> check_query("SELECT count(*) FROM events WHERE id > 3")
+    >>> check_query("SELECT * FROM read_csv('/etc/passwd')")  # doctest: +IGNORE_EXCEPTION_DETAIL
+    Traceback (most recent call last):
+    NotPermittedError: a safe session does not call read_csv
+    """
+    from quacklake.core.sql import tree
+    from quacklake.core.sql.safety.checks import check
+
+    with connect() as connection:
+        check(tree.parse(connection, query), lambda *_: False)
+
+
+def find_tables(query: str) -> list[tuple[str | None, str]]:
+    """Return the tables and views that a query names, each with its schema where it has one, before any is looked up.
+
+    Raise ``InputError`` for any other statement, and for a query over another database.
+
+    >>> find_tables("SELECT * FROM shop.orders WHERE id > 3")
+    [('shop', 'orders')]
+    """
+    with parser() as connection:
+        return list(parse_query(connection, query).relations)
+
+
+def open_session(lake: Lake | LakeAt | LakeTransaction) -> Session:
+    """Return a session of its own whose default catalog is a lake, called ``lake``; the caller closes the session.
+
+    It is safe where the lake is that of a principal. Raise ``ClosedError`` for a lake that is closed.
+
+    >>> from quacklake.extend.example import example_lake
+    >>> with example_lake() as lake, open_session(lake) as session:
+    ...     session.sql("SELECT count(*) FROM events").fetchone()
+    (6,)
+    """
+    from quacklake.core.sql.sessions import session_of
+
+    return session_of(lake.handle)
