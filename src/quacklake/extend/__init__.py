@@ -2,13 +2,14 @@
 
 ========================  ============================================================================================
 ``extend.reads``          a table at one snapshot as a plan: data files, deleted positions, rows of the catalog
-``extend.schemas``        columns with their ids, and rows of files of any age in the columns of today
+``extend.schemas``        columns with their ids, rows of files of any age in the columns of today, rows of Python
 ``extend.files``          data files that an engine writes: names, partitions, statistics, clean-up
 ``extend.writes``         work in one commit, again after a conflict, once for a key
 ``extend.names``          names of tables and columns: checked, compared, and written into SQL
 ``extend.stores``         files of a lake wherever they are
 ``extend.duckdbs``        DuckDB beside the lake, the same on every version
-``extend.reporting``      progress of long work, and the steps at which tests of crashes stop a process
+``extend.reporting``      progress and reports of long work, and the steps at which tests of crashes stop a process
+``extend.sql``            SQL taken apart, and sessions whose transactions other work joins
 ========================  ============================================================================================
 
 Everything here works on the objects that users hold, such as ``Lake``, and raises the errors of ``quacklake.errors``.
@@ -20,9 +21,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from quacklake.extend import duckdbs, files, names, reads, reporting, schemas, stores, writes
+    from quacklake.extend import duckdbs, files, names, reads, reporting, schemas, sql, stores, writes
 
-__all__ = ["duckdbs", "files", "names", "reads", "reporting", "schemas", "stores", "writes"]
+__all__ = ["duckdbs", "files", "names", "reads", "reporting", "schemas", "sql", "stores", "writes"]
 
 
 def __getattr__(name: str) -> ModuleType:

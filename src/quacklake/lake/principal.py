@@ -187,4 +187,4 @@ class PrincipalLake(_Reads, Lake):
         return PrincipalLakeAt(self.handle.at(version, timestamp, tag))
 
     def _open(self, tx: Transaction) -> LakeTransaction:
-        return PrincipalTransaction(TransactionHandle(self._context, tx))
+        return PrincipalTransaction.of(self._context, tx)

@@ -463,7 +463,7 @@ class Table(TableMaintenance, Tagged):
 
     def _repr_html_(self) -> str:
         """Return the columns of the table and its size, from the metadata alone."""
-        from quacklake.core.operations.display import html_table
+        from quacklake.core.operations.cells import html_table
 
         try:
             schema, size = self.scan().table_schema, self._size()

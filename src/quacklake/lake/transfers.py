@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from quacklake.core.progress import Progress
+from quacklake.core.progress import Progress, Report
 
 if TYPE_CHECKING:
     from quacklake.core.operations.input_csv import CsvOptions
@@ -63,7 +63,7 @@ class TransferredTable:
 
 
 @dataclass(frozen=True)
-class ImportReport:
+class ImportReport(Report):
     """The report of an import: the tables and views taken over, and what was not."""
 
     source: str
@@ -79,7 +79,7 @@ class ImportReport:
 
 
 @dataclass(frozen=True)
-class ExportReport:
+class ExportReport(Report):
     """The report of an export: the snapshot, the tables and views written, and what was not."""
 
     target: str

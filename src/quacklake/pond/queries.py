@@ -11,7 +11,6 @@ import pyarrow as pa
 from quacklake.core.engines.duckdb.expressions import parser
 from quacklake.core.engines.duckdb.stored_texts import parse_query
 from quacklake.core.format.snapshots import Snapshot
-from quacklake.core.operations.handles import TransactionHandle
 from quacklake.core.operations.row_types import Row, RowType
 from quacklake.errors import ConfigError, InputError, NotFoundError
 from quacklake.extend.names import fold, quote
@@ -195,7 +194,7 @@ def _relations(
     tx = lake.handle.begin(base, scratch=True)
     try:
         with ExitStack() as opened:
-            scratch = LakeTransaction(TransactionHandle(lake.handle.context, tx))
+            scratch = LakeTransaction.of(lake.handle.context, tx)
             yield Relations(scratch, FS(LakeBackend(scratch, large_files, mounts)), opened)
     finally:
         tx.rollback()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from quacklake.core.operations.handles import LakeHandle, TransactionHandle
+from quacklake.core.operations.handles import LakeHandle
 from quacklake.errors import StreamBatchDoneError
 from quacklake.lake.lake import LakeTransaction
 from quacklake.service.idempotency import Key, known_answers
@@ -23,7 +23,7 @@ RACES = 5
 
 def opened(lake: Lake, tx: Transaction) -> LakeTransaction:
     """Return a transaction as users have it."""
-    return LakeTransaction(TransactionHandle(lake.handle.context, tx))
+    return LakeTransaction.of(lake.handle.context, tx)
 
 
 def committed(handle: LakeHandle, work: Callable[[Transaction], object], *, blind: bool = False) -> int:

@@ -26,7 +26,7 @@ from quacklake.core.operations.handles import Handle
 from quacklake.core.operations.reference import TableRef
 from quacklake.core.operations.stores import open_backups
 from quacklake.core.operations.times import Age, before, check_version
-from quacklake.core.progress import Progress, silent
+from quacklake.core.progress import Progress, Report, silent
 from quacklake.core.scan import Filter
 from quacklake.core.transaction import Transaction
 from quacklake.errors import CommitConflict, ConstraintError, InputError, NotFoundError
@@ -35,7 +35,7 @@ _ATTEMPTS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class CheckpointReport:
+class CheckpointReport(Report):
     """Report of a checkpoint: the result of each operation by name, in the order they ran."""
 
     reports: dict[str, Any]

@@ -20,7 +20,7 @@ from quacklake.core.catalog.reading.health import scheduled_files, table_health
 from quacklake.core.format.objects import TableInfo
 from quacklake.core.maintenance.holders import new_holder
 from quacklake.core.maintenance.policy import Job, JobKind, LakeHealth, Policy, due
-from quacklake.core.progress import Progress, silent
+from quacklake.core.progress import Progress, Report, silent
 from quacklake.errors import LeaseHeldError, NotFoundError, QuacklakeError
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class JobReport:
 
 
 @dataclass(frozen=True, slots=True)
-class MaintenanceReport:
+class MaintenanceReport(Report):
     """Report of one pass."""
 
     jobs: Sequence[JobReport] = ()

@@ -89,7 +89,11 @@ class Word:
 
 
 def words_of(text: str, lexer: re.Pattern[str] | None = None) -> list[Word]:
-    """Return the words of a text. Raises ``SqlError`` for a string, a name or a comment without an end."""
+    """Return the words of a text. Raises ``SqlError`` for a string, a name or a comment without an end.
+
+    >>> [(word.kind, word.text) for word in words_of("SELECT 'a b' -- c")]
+    [('word', 'SELECT'), ('string', "'a b'")]
+    """
     lexer = lexer or _lexer(text.isascii())
     words = []
     at = 0
@@ -136,7 +140,11 @@ def without_literals(text: str) -> str:
 
 
 def split(text: str, words: Sequence[Word] | None = None) -> list[str]:
-    """Return the statements of a text, without semicolons and empty statements."""
+    """Return the statements of a text, without semicolons and empty statements.
+
+    >>> split("SELECT ';'; ; SELECT 2;")
+    ["SELECT ';'", 'SELECT 2']
+    """
     parts: list[str] = []
     first: int | None = None
     last = 0

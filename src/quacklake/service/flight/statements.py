@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import flight
 
-from quacklake.core.sql.bulk_inserts import bulk_insert
 from quacklake.core.sql.session import Session
+from quacklake.dbapi.bulk_inserts import bulk_insert
 from quacklake.errors import CancelledError, InputError, UnsupportedFeatureError
 from quacklake.service.expansion import plain_batch, plain_schema, unpacked_size
 from quacklake.service.flight.appends import read_chunk
