@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import html
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
-from quacklake.core.operations.python_values import python_values
+if TYPE_CHECKING:  # programs load this before they have rows
+    import pyarrow as pa
 
 MAX_CELL = 60
 MAX_COLUMNS = 20
@@ -16,6 +16,8 @@ CONTROLS = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *rang
 
 def to_cells(rows: pa.Table, max_cell: int = MAX_CELL) -> list[list[str]]:
     """Return the values of the first columns as texts, row by row."""
+    from quacklake.core.operations.python_values import python_values
+
     columns = [[_cell(value, max_cell) for value in python_values(column)] for column in rows.columns[:MAX_COLUMNS]]
     return [list(row) for row in zip(*columns, strict=True)] if columns else []
 
@@ -41,6 +43,7 @@ def html_table(rows: pa.Table, *, total: int | None = None, unit: str | None = "
 
     ``unit`` is what one row is about; None leaves their number out.
 
+    >>> import pyarrow as pa
     >>> html_table(pa.table({"a": ["<b>"]}), unit=None)
     '<table><thead><tr><th>a</th></tr></thead><tbody><tr><td>&lt;b&gt;</td></tr></tbody></table>'
     """
