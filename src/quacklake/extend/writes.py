@@ -15,14 +15,12 @@ from typing import Generic, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quacklake.core.format.objects import request_stream
 from quacklake.core.format.snapshots import Operation
-from quacklake.core.operations.handles import LakeHandle
-from quacklake.core.operations.options import StreamPositions
 from quacklake.core.scan import to_predicate
 from quacklake.core.transaction import DeleteTarget, Transaction, positions_by_file
 from quacklake.errors import InputError, StreamBatchDoneError
 from quacklake.extend.files import Staging
+from quacklake.extend.marks import Mark, mark_once, open_marks
 from quacklake.extend.reads import PLACES, ReadPlan, find_deleted, find_table, plan_in
 from quacklake.lake.lake import Lake, LakeTransaction
 
@@ -31,6 +29,7 @@ __all__ = ["Change", "Outcome", "run"]
 T = TypeVar("T")
 
 _ASKED = "extend"
+_KIND = "request"
 _FILE, _VERSION, _POSITION = PLACES.names
 
 
@@ -189,7 +188,7 @@ def run(
     ...     run(lake, add, key="load 7"), run(lake, add, key="load 7"), lake.table("events").count()
     (Outcome(value=1, snapshot=5, repeated=False), Outcome(value=None, snapshot=5, repeated=True), 7)
     """
-    mark = None if key is None else request_stream(hashlib.sha256(f"extend\0{key}".encode()).hexdigest())
+    mark = None if key is None else hashlib.sha256(f"extend\0{key}".encode()).hexdigest()
     done: Outcome[T] | None = _find_done(lake, mark)
     if done is not None:
         return done
@@ -203,7 +202,7 @@ def run(
             change._withdraw()
             raise
         if mark is not None:
-            transaction.handle.view().mark_once(mark, _ASKED, int(time.time()), "{}")
+            mark_once(transaction, _KIND, Mark(mark, _ASKED, run="", epoch=int(time.time())))
         attempts[:] = [change]
         return value
 
@@ -223,6 +222,6 @@ def _find_done(lake: Lake, mark: str | None) -> Outcome[T] | None:
     """Return the outcome of work that was done before."""
     if mark is None:
         return None
-    # the marks of requests are not for principals, who may run work nevertheless
-    done = StreamPositions(LakeHandle(lake.handle.context)).done([mark]).get(mark)
+    with open_marks(lake, _KIND) as marks:
+        done = marks.find(mark)
     return None if done is None else Outcome(None, done.snapshot_id or 0, repeated=True)

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
-from quacklake.core.operations.input_files import open_files
+from quacklake import open_files
 from quacklake.errors import InputError, QuacklakeError, ResultTooLargeError, UnsupportedFeatureError
 from quacklake.extend.schemas import TableSchema
 from quacklake.service.encoding import ARROW, CSV, JSON, NDJSON, PARQUET

@@ -10,7 +10,7 @@ from quacklake.config import check_table, setting
 from quacklake.errors import ConfigError
 
 if TYPE_CHECKING:
-    from quacklake.core.sql.safety import Safety
+    from quacklake import Safety
 
 __all__ = ["SECTION", "ServeSettings", "ServiceSettings", "is_loopback"]
 
@@ -146,7 +146,7 @@ class ServiceSettings:
 
     def safety(self, *, read_only: bool) -> Safety:
         """Return the limits of a session for statements."""
-        from quacklake.core.sql.safety import Safety  # takes longer than all that a service does before it listens
+        from quacklake import Safety  # takes longer than all that a service does before it listens
 
         return Safety.server(
             read_only=read_only,

@@ -233,7 +233,7 @@ def append(
         with lake.transaction(author=caller.principal) as tx:
             rows = ingestion.into(tx, upload.rows())
             if key is not None:
-                _of(key, upload).mark(tx.handle.tx, {"rows": rows})
+                _of(key, upload).mark(tx, {"rows": rows})
             upload.check_whole()
     except StreamBatchDoneError:  # the same append was faster
         known = None if key is None else known_answers(lake, [key]).get(key.name)
@@ -242,8 +242,8 @@ def append(
         return _of(key, upload).answer(known, upload.rows_read)
     if key is not None:
         forget(lake)
-    assert tx.handle.tx.outcome is not None
-    return {"rows": rows, "snapshot": tx.handle.tx.outcome.id, "repeated": False}
+    assert tx.snapshot is not None
+    return {"rows": rows, "snapshot": tx.snapshot.id, "repeated": False}
 
 
 def _of(key: Key, upload: Upload) -> Key:

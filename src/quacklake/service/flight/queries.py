@@ -12,10 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from quacklake import Result, Session
+from quacklake import session as new_session
 from quacklake.core.sql import statements
-from quacklake.core.sql.result import Result
-from quacklake.core.sql.session import Session
-from quacklake.core.sql.sessions import session as new_session
 from quacklake.core.sql.words import Cursor, split, words_of
 from quacklake.core.transaction import Transaction
 from quacklake.errors import InputError, QuacklakeError, TenantBusyError

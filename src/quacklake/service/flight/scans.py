@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from quacklake import TableScan
 from quacklake.core.engines.duckdb import RunningScan
-from quacklake.core.operations.table_scan import TableScan
 from quacklake.core.scan import ScanPlan
 from quacklake.core.sql.running import Running, TimeBudget
 from quacklake.errors import CommitConflict, LimitError, ResultTooLargeError

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import flight
 
-from quacklake.core.sql.session import Session
+from quacklake import Session
 from quacklake.dbapi.bulk_inserts import bulk_insert
 from quacklake.errors import CancelledError, InputError, UnsupportedFeatureError
 from quacklake.service.expansion import plain_batch, plain_schema, unpacked_size

@@ -13,8 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from quacklake import Session
 from quacklake.core.catalog.turns import acting_for
-from quacklake.core.sql.session import Session
 from quacklake.errors import InputError, NotFoundError, NotPermittedError, TenantBusyError
 from quacklake.service.flight.callers import Caller
 from quacklake.service.flight.queries import CATALOG, Answer, Sessions, Statement, run_one
