@@ -9,6 +9,7 @@
 ``extend.stores``         files of a lake wherever they are
 ``extend.duckdbs``        DuckDB beside the lake, the same on every version
 ``extend.reporting``      progress and reports of long work, and the steps at which tests of crashes stop a process
+``extend.history``        a table through time, for catalogs of other formats
 ``extend.marks``          small records in the metadata of a lake, which processes share
 ``extend.sql``            SQL taken apart, and sessions whose transactions other work joins
 ========================  ============================================================================================
@@ -22,9 +23,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from quacklake.extend import duckdbs, files, marks, names, reads, reporting, schemas, sql, stores, writes
+    from quacklake.extend import duckdbs, files, history, marks, names, reads, reporting, schemas, sql, stores, writes
 
-__all__ = ["duckdbs", "files", "marks", "names", "reads", "reporting", "schemas", "sql", "stores", "writes"]
+__all__ = ["duckdbs", "files", "history", "marks", "names", "reads", "reporting", "schemas", "sql", "stores", "writes"]
 
 
 def __getattr__(name: str) -> ModuleType:
