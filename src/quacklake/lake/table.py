@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from quacklake.core.format.evolution import PRIMARY_KEY, key_columns
+from quacklake.core.format.evolution import PRIMARY_KEY
 from quacklake.core.format.layout import key_texts
 from quacklake.core.format.objects import TableInfo
 from quacklake.core.maintenance.table_maintenance import TableMaintenance
@@ -101,8 +101,7 @@ class Table(TableMaintenance, Tagged):
     def primary_key(self) -> tuple[str, ...]:
         """The columns that ``merge`` and ``append(dedup=True)`` match rows by; empty without a primary key."""
         view = self.handle.view()
-        table = self._find(view)
-        return key_columns(table.schema, view.objects.tags(table).own.get(PRIMARY_KEY))
+        return view.objects.primary_key(self._find(view))
 
     def count(self, where: Filter | None = None) -> int:
         """Return the number of rows, or of the rows that match a filter."""
@@ -508,7 +507,7 @@ def _is_spark(data: object) -> bool:
 
 
 def _key(tx: Transaction, table: TableInfo) -> tuple[str, ...]:
-    found = key_columns(table.schema, tx.objects.tags(table).own.get(PRIMARY_KEY))
+    found = tx.objects.primary_key(table)
     if not found:
         raise InputError(
             f"the table {table.qualified_name} has no primary key",

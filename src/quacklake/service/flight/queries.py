@@ -15,10 +15,11 @@ import pyarrow as pa
 from quacklake import Result, Session
 from quacklake import session as new_session
 from quacklake.core.sql import statements
-from quacklake.core.sql.words import Cursor, split, words_of
+from quacklake.core.sql.words import Cursor
 from quacklake.core.transaction import Transaction
 from quacklake.errors import InputError, QuacklakeError, TenantBusyError
 from quacklake.extend.names import fold
+from quacklake.extend.sql import split, words_of
 from quacklake.service.flight.callers import Caller
 from quacklake.service.flight.parameters import fill_with_nulls
 from quacklake.service.flight.settings import FlightSettings
