@@ -265,6 +265,18 @@ class Session:
         if is_aborted:
             raise SqlError(f"TransactionContext Error: {ROLLED_BACK}", hint="run its statements again")
 
+    @staticmethod
+    def is_query(text: str) -> bool:
+        """Return whether the text of one statement is a query, which changes nothing.
+
+        >>> Session.is_query("SELECT 1"), Session.is_query("DELETE FROM t"), Session.is_query("'")
+        (True, False, False)
+        """
+        try:
+            return statements.is_query(statements.handler(Cursor(text)))
+        except QuacklakeError:
+            return False
+
     def interrupt(self) -> bool:
         """Cancel the running statement, or the reading of its rows, from another thread.
 

@@ -14,8 +14,6 @@ import pyarrow as pa
 
 from quacklake import Result, Session
 from quacklake import session as new_session
-from quacklake.core.sql import statements
-from quacklake.core.sql.words import Cursor
 from quacklake.core.transaction import Transaction
 from quacklake.errors import InputError, QuacklakeError, TenantBusyError
 from quacklake.extend.names import fold
@@ -290,14 +288,6 @@ def single(session: Session, sql: str) -> str:
             hint="use the actions BeginTransaction and EndTransaction: autocommit, commit and rollback in most clients",
         )
     return parts[0]
-
-
-def is_reading(sql: str) -> bool:
-    """Return True for the text of a query, which changes nothing."""
-    try:
-        return statements.is_query(statements.handler(Cursor(sql)))
-    except QuacklakeError:
-        return False
 
 
 _QUERIES = frozenset(("SELECT", "FROM", "WITH", "VALUES", "TABLE", "(", "PIVOT", "UNPIVOT", "SUMMARIZE"))
