@@ -40,11 +40,11 @@ def run(bench: Bench, result: Result) -> None:
 
 
 def _load(result: Result, lake: quacklake.Lake, name: str, files: int, folder: Path) -> None:
-    context, settings = lake.handle.context, IcebergSettings(cache_path=str(folder))
-    tables = LakeTables(context, settings)
+    settings = IcebergSettings(cache_path=str(folder))
+    tables = LakeTables(lake, settings)
     first = _timed(lambda: tables.load("main", name))
     again = _timed(lambda: tables.load("main", name))
-    other = _timed(lambda: LakeTables(context, settings).load("main", name))
+    other = _timed(lambda: LakeTables(lake, settings).load("main", name))
     lake.table(name).append([dict.fromkeys(lake.table(name).schema.names)])
     after = _timed(lambda: tables.load("main", name))
     shutil.rmtree(folder)

@@ -21,10 +21,12 @@ from quacklake.config import (
     parse_size,
     redact,
     resolve,
+    resolve_section,
     resolver,
     unknown_variables,
 )
 from quacklake.errors import ConfigError
+from quacklake.service.settings import ServeSettings
 
 
 @pytest.fixture(autouse=True)
@@ -357,3 +359,54 @@ class TestNames:
             with pytest.raises(ConfigError) as raised:
                 resolve(env={}, config_file=tmp_path / "q.toml")
             assert (raised.value.hint or "").startswith("did you mean")
+
+
+class TestSectionOfAProduct:
+    def test_a_flag_wins_over_the_environment_and_that_over_the_table_of_the_file(self) -> None:
+        Path("quacklake.toml").write_text("""
+            url = "sqlite:///lake.db"
+            [service]
+            max_rows = 7
+            max_body = "2MiB"
+            statement_seconds = "2 minutes"
+            cors_origins = ["https://a.example", "https://b.example"]
+        """)
+        env = {"QUACKLAKE_SERVICE_MAX_ROWS": "8", "QUACKLAKE_SERVICE_MAX_BODY": "3MiB", "QUACKLAKE_MAX_ROWS": "1"}
+        found = resolve_section(ServeSettings, "service", {"max_rows": "9", "port": None}, env=env)
+        assert (found.max_rows, found.max_body, found.statement_seconds) == (9, 3 << 20, 120.0)
+        assert (found.cors_origins, found.port, found.web) == (("https://a.example", "https://b.example"), 8080, True)
+        assert resolve(env={}).url == "sqlite:///lake.db"
+
+    @pytest.mark.parametrize(
+        ("name", "value", "reason"),
+        [
+            ("max_rwos", "1", 'did you mean "max_rows"'),
+            ("max_rows", "0", "at least 1"),
+            ("max_rows", "many", "whole number"),
+            ("port", "65536", "at most 65,535"),
+            ("statement_seconds", "soon", "duration"),
+            ("anonymous", "owner", "one of: reader"),
+        ],
+    )
+    def test_a_wrong_setting_is_refused_wherever_it_is(self, name: str, value: str, reason: str) -> None:
+        Path("quacklake.toml").write_text(f"[service]\n{name} = {value!r}\n")
+        for flags in ({name: value}, {}):
+            with pytest.raises(ConfigError) as refused:
+                resolve_section(ServeSettings, "service", flags, env={})
+            assert reason in f"{refused.value.message} {refused.value.hint}" and name in refused.value.message
+
+    def test_a_section_that_is_no_table_is_refused(self) -> None:
+        Path("quacklake.toml").write_text("service = 7\n")
+        with pytest.raises(ConfigError, match="service is a table"):
+            resolve_section(ServeSettings, "service", env={})
+
+    def test_a_misspelt_variable_of_a_section_is_reported_by_the_section_alone(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.setattr(resolver, "TOLD", set())
+        monkeypatch.setenv("QUACKLAKE_SERVICE_MAX_RWOS", "1")
+        assert unknown_variables({"QUACKLAKE_SERVICE_MAX_RWOS": "1"}) == {}
+        resolve()
+        assert caplog.text == ""
+        resolve_section(ServeSettings, "service")
+        assert 'did you mean "QUACKLAKE_SERVICE_MAX_ROWS"?' in caplog.text

@@ -13,11 +13,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from quacklake.core.operations.display import html_table
-from quacklake.core.progress import listen
-from quacklake.core.sql.words import split, words_of
 from quacklake.errors import InputError, nearest
 from quacklake.extend.names import uuid7
+from quacklake.extend.reporting import Report, html_table, listen
+from quacklake.extend.sql import split, words_of
 
 _LINE = re.compile(r"\s*(?:--lake\s+(?P<lake>\w+)\s*)?(?:(?P<name>[^\W\d]\w*)\s*<<\s*)?(?P<text>.*)", re.DOTALL)
 _SHOWN_ROWS = 100
@@ -34,33 +33,12 @@ def load_ipython_extension(shell: Any) -> None:
     shell.register_magic_function(magic.sql, magic_kind="line_cell", magic_name="sql")
     html = shell.display_formatter.formatters["text/html"]
     html.for_type(pa.Table, lambda rows: html_table(rows.slice(0, _SHOWN_ROWS), total=rows.num_rows))
-    for module, name in _REPORTS:
-        html.for_type_by_name(module, name, report_html)
+    html.for_type(Report, report_html)
     if getattr(shell, "kernel", None) is not None:  # a terminal cannot change what it has shown
         bar = ProgressBar(shell.display_pub.publish)
         shell.events.register("pre_run_cell", bar.begin)
         shell.events.register("post_run_cell", bar.end)
         listen(bar)
-
-
-_REPORTS = (
-    ("quacklake.core.maintenance.reports", "CompactionReport"),
-    ("quacklake.core.maintenance.cleanup", "CleanupReport"),
-    ("quacklake.core.maintenance.expiry", "ExpiryReport"),
-    ("quacklake.core.maintenance.lake_maintenance", "CheckpointReport"),
-    ("quacklake.core.maintenance.scheduler", "MaintenanceReport"),
-    ("quacklake.core.maintenance.backup.create", "BackupReport"),
-    ("quacklake.core.maintenance.backup.create", "PruneReport"),
-    ("quacklake.core.maintenance.verify.findings", "RepairReport"),
-    ("quacklake.core.maintenance.verify.findings", "VerifyReport"),
-    ("quacklake.lake.transfers", "ExportReport"),
-    ("quacklake.lake.transfers", "ImportReport"),
-    ("quacklake.pipelines.reports", "RunReport"),
-    ("quacklake.lake.restoring", "UndoReport"),
-    ("quacklake.lake.adopting", "AdoptReport"),
-    ("quacklake.core.operations.statements", "MergeResult"),
-    ("quacklake.core.materialized.definition", "RefreshReport"),
-)
 
 
 def report_html(report: Any) -> str:

@@ -17,7 +17,7 @@ import pytest
 
 import quacklake
 from quacklake import dbapi, errors
-from quacklake.core.sql.bulk_inserts import BulkInsert
+from quacklake.dbapi.bulk_inserts import BulkInsert
 from quacklake.dbapi.failures import CLASSES
 from tests import seeds
 
@@ -67,6 +67,13 @@ def test_what_is_not_committed_is_seen_by_nobody_else(lake: quacklake.Lake, conn
     assert lake.table("t").to_arrow()["id"].to_pylist() == [2]
     connection.commit()  # there is nothing to commit
     connection.rollback()
+
+
+def test_a_look_at_the_primary_key_does_not_hold_back_later_commits(lake: quacklake.Lake) -> None:
+    with dbapi.connect(lake, autocommit=True) as connection:
+        assert (connection.primary_key("main", "t"), connection.primary_key("main", "gone")) == ((), ())
+        lake.sql("INSERT INTO t (id) VALUES (1)")
+        assert connection.execute("SELECT count(*) FROM t").fetchone() == (1,)
 
 
 def test_autocommit_commits_each_statement(lake: quacklake.Lake) -> None:

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Mapping
-from datetime import timedelta
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
 from quacklake import errors
-from quacklake.config import SETTINGS, Setting
+from quacklake.config import SETTINGS, Setting, describe_settings
 from quacklake.core.format import conflicts
 from quacklake.core.format.options import OPTIONS, Option, OptionType, Scope
 from quacklake.core.maintenance.verify import RULES
 from quacklake.errors import QuacklakeError, Transient
+from quacklake.service.settings import SECTION, ServeSettings
 from tests.docs.blocks import REPOSITORY
 from tests.docs.connector_features import NAMES, ROLES, details_table, matrix_table
 from tests.docs.connector_options import CONNECTORS
@@ -54,8 +54,17 @@ def _is_error(name: str) -> bool:
 
 def settings_table() -> str:
     """Every setting."""
+    return _table_of(SETTINGS)
+
+
+def service_settings_table() -> str:
+    """Every setting of the service."""
+    return _table_of(describe_settings(ServeSettings, SECTION))
+
+
+def _table_of(settings: Iterable[Setting]) -> str:
     lines = ["| setting | default | from the environment | meaning |", "|---|---|---|---|"]
-    for setting in SETTINGS:
+    for setting in settings:
         variables = ", ".join(f"`{name}`" for name in setting.env)
         meaning = setting.help + _allowed(setting)
         lines.append(f"| `{setting.name}` | {_default(setting)} | {variables} | {meaning} |")
@@ -63,12 +72,7 @@ def settings_table() -> str:
 
 
 def _default(setting: Setting) -> str:
-    value = setting.default
-    if value is None or value == ():
-        return ""
-    if isinstance(value, bool):
-        return f"`{str(value).lower()}`"
-    return f"`{value.total_seconds():g}s`" if isinstance(value, timedelta) else f"`{value}`"
+    return f"`{setting.shown_default}`" if setting.shown_default else ""
 
 
 def _allowed(setting: Setting) -> str:
@@ -115,7 +119,7 @@ def layers_block() -> str:
     """Return the layers of the linter's contract, from the top to the bottom."""
     settings = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
     contracts = settings["tool"]["importlinter"]["contracts"]
-    (layers,) = [contract["layers"] for contract in contracts if contract["containers"] == ["quacklake"]]
+    (layers,) = [contract["layers"] for contract in contracts if contract.get("containers") == ["quacklake"]]
     return "\n".join(["```text", *layers, "```"])
 
 
@@ -132,6 +136,7 @@ _CONNECTORS = REPOSITORY / "docs/reference/connectors.md"
 TABLES: Mapping[str, tuple[Path, Callable[[], str]]] = {
     "errors": (REPOSITORY / "docs/reference/errors.md", errors_table),
     "settings": (REPOSITORY / "docs/reference/settings.md", settings_table),
+    "service-settings": (REPOSITORY / "docs/reference/settings.md", service_settings_table),
     "conflicts": (REPOSITORY / "docs/internals/committing.md", conflicts_table),
     "layers": (REPOSITORY / "CONTRIBUTING.md", layers_block),
     "options": (REPOSITORY / "docs/guides/options-and-keys.md", options_table),

@@ -470,3 +470,19 @@ def test_a_backup_that_ends_as_a_prune_begins_is_kept_whole(
     assert len(quacklake.prune_backups(place, keep_last=1).kept) == 1
     with _restore(tmp_path) as restored:
         assert _values(restored) == _values(lake)
+
+
+def test_a_lake_lists_and_checks_its_own_backups_in_a_place_of_several(tmp_path: Path) -> None:
+    place, made = tmp_path / "backups", {}
+    for name in ("one", "two"):
+        with quacklake.connect(f"sqlite:///{tmp_path}/{name}.db", tmp_path / name, create=True) as lake:
+            lake.create_table("t", [{"id": n} for n in range(2000)])
+            made[name] = lake.backup(place).id
+    with quacklake.connect(f"sqlite:///{tmp_path}/one.db") as lake:
+        assert [info.id for info in lake.maintenance.backups(place)] == [made["one"]]
+        assert lake.maintenance.check_backup(place, made["one"]).ok
+        with pytest.raises(NotFoundError):
+            lake.maintenance.check_backup(place, made["two"])
+        for file in (place / "data").rglob("*.parquet"):
+            file.write_bytes(b"damaged")
+        assert not lake.maintenance.check_backup(place, made["one"]).ok

@@ -19,9 +19,8 @@ import pytest
 
 import quacklake
 from quacklake.core import faults
-from quacklake.core.catalog import own_tables
 from quacklake.core.faults import Fault
-from quacklake.core.format.objects import job_stream
+from quacklake.extend.marks import open_marks
 from quacklake.lake import Lake
 from quacklake.service import jobs as module
 from quacklake.service.identity import TokenGate
@@ -91,8 +90,8 @@ def test_jobs_of_two_principals_never_meet(lake: Lake) -> None:
 
 def test_a_long_job_is_not_lost_while_its_process_lives(lake: Lake, held: threading.Event) -> None:
     def end_of_lease() -> int:
-        with lake.handle.context.catalog.read() as reader:
-            [mark] = own_tables.streams_named(reader, job_stream(""))
+        with open_marks(lake, "job") as marks:
+            [mark] = marks.list()
         return int(json.loads(mark.position or "{}")["until"])
 
     with opened(lease=1.5) as jobs, opened() as others:

@@ -22,11 +22,15 @@ from tests.service.serving import client
 
 
 @contextmanager
-def running(*options: str, command: str = "serve") -> Iterator[tuple[subprocess.Popen[str], str, str]]:
+def running(
+    *options: str, command: str = "serve", **variables: str
+) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
     """Run the command until the end of a block; yield the process, the URL and the token."""
     words = [sys.executable, "-m", "quacklake.cli", command, "--port", "0", *options]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("QUACKLAKE_")}
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    process = subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**environment, **variables}
+    )
     try:
         assert process.stdout is not None
         url = process.stdout.readline().split()[-1]
@@ -57,6 +61,21 @@ def test_the_demo_starts_with_sample_data_a_url_and_a_token() -> None:
             assert nobody.get("/api/v1/tables").status_code == 401
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
+
+
+def test_every_setting_comes_from_an_option_a_variable_or_the_file(tmp_path: Path) -> None:
+    config = tmp_path / "own.toml"
+    config.write_text(f'url = "sqlite:///{tmp_path}/lake.db"\n[service]\nmax_rows = 3\nweb = false\nmax_body = 2000\n')
+    with quacklake.connect(f"sqlite:///{tmp_path}/lake.db", tmp_path / "data", create=True) as lake:
+        lake.sql("CREATE TABLE a (i INT); CREATE TABLE b (i INT); CREATE TABLE c (i INT)")
+    options = ["--config", str(config), "--max-body", "1kB", "--set", "max_page_rows=2"]
+    with running(*options, QUACKLAKE_SERVICE_PREFIX="/deep") as (_, url, token), client(url, token) as own:
+        assert url.endswith("/deep")
+        asked = own.post("/api/v1/sql", json={"sql": "SELECT * FROM range(4)"})
+        assert "3 rows" in asked.text
+        assert own.post("/api/v1/sql", json={"sql": "-" * 1001}).status_code == 413
+        assert own.get("/ui/").status_code == 404
+        assert len(own.get("/api/v1/snapshots", params={"limit": 3}).json()["snapshots"]) == 2
 
 
 def test_a_service_that_cannot_start_says_so_in_lines_of_a_json_log() -> None:
@@ -143,6 +162,12 @@ def test_users_of_the_lake_come_in_by_http_iceberg_and_flight(tmp_path: Path) ->
         ["--tls-key", "x"],
         ["--tokens", "/nowhere"],
         ["--tenants"],
+        ["--users", "--anonymous", "reader"],
+        ["--oidc-claim", "mail", "--users"],
+        ["--operators", "/nowhere"],
+        ["--set", "max_rows"],
+        ["--set", "max_rwos=1"],
+        ["--set", "users=true", "--anonymous", "reader"],
     ],
 )
 def test_a_service_that_would_be_open_or_half_set_up_does_not_start(

@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import datetime as dt
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 
-from quacklake.config import parse_duration
+from quacklake.config import Setting, parse_duration
+from quacklake.errors import ConfigError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -47,6 +48,48 @@ def also(bundle: Bundle) -> Callable[[F], F]:
         return function
 
     return extended
+
+
+_TYPES: Mapping[str, Any] = {"bool": bool, "int": int, "float": float, "list": list[str]}
+
+
+def setting_options(settings: Iterable[Setting]) -> Bundle:
+    """Return the options of settings that have one; an option that is not given is ``None``."""
+    return {
+        each.name: (
+            Annotated[
+                _type_of(each) | None,
+                option(each.option, f"{each.help}{_default_of(each)}.", each.metavar, show_default=False),
+            ],
+            None,
+        )
+        for each in settings
+        if each.option
+    }
+
+
+def _type_of(setting: Setting) -> Any:
+    return Literal.__getitem__(setting.choices) if setting.choices else _TYPES.get(setting.kind, str)
+
+
+def _default_of(setting: Setting) -> str:
+    is_said = setting.kind != "bool" and setting.shown_default
+    return f"; by default {setting.shown_default}" if is_said else ""
+
+
+def parse_assignments(texts: Iterable[str]) -> dict[str, str]:
+    """Return the settings of texts such as ``max_rows=100``. Raises ``ConfigError``.
+
+    >>> parse_assignments(["max_rows=100", "prefix=/a=b"])
+    {'max_rows': '100', 'prefix': '/a=b'}
+    """
+    found = {}
+    for text in texts:
+        name, assigned, value = text.partition("=")
+        if not assigned:
+            raise ConfigError(f"{text!r} sets nothing", hint="write NAME=VALUE")
+        found[name.strip()] = value
+    return found
 
 
 def complete_table(ctx: typer.Context, incomplete: str) -> list[str]:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from quacklake import Result
+from quacklake.client.parameters import to_json
 from quacklake.client.table import RemoteTable
 from quacklake.client.transport import Transport, segment, without_token
-from quacklake.core.sql.parameters import to_json
-from quacklake.core.sql.result import Result
 from quacklake.errors import InputError, NotFoundError, ReadOnlyError
 
 __all__ = ["RemoteLake", "RemoteLakeAt", "RemoteReader", "connect_service"]

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from quacklake import RowType
+from quacklake import MergeResult, Result, RowType
 from quacklake.client.transport import segment
-from quacklake.core.operations.statements import MergeResult
-from quacklake.core.sql.result import Result
 from quacklake.errors import InputError
-from quacklake.extend.inputs import Row, is_path, to_source
 from quacklake.extend.names import TableRef, quote
+from quacklake.extend.schemas import to_rows
 
 if TYPE_CHECKING:
     import pandas
     import polars
+    from _typeshed import DataclassInstance
 
     from quacklake.client.lake import RemoteReader
 
 __all__ = ["RemoteTable"]
+
+Row = TypeVar("Row", bound="DataclassInstance")
 
 
 class RemoteTable:
@@ -132,7 +134,6 @@ def _where(where: str | None) -> str:
 
 
 def _table(data: Any, index: bool) -> pa.Table:
-    if is_path(data):
+    if isinstance(data, str | os.PathLike):
         raise InputError(f"{str(data)!r} is a path", hint="pass a frame, Arrow data or a list of dictionaries")
-    with to_source(data, index=index).opened().lend() as rows:
-        return rows if isinstance(rows, pa.Table) else rows.read_all()
+    return to_rows(data, index=index)

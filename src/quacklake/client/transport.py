@@ -13,8 +13,7 @@ from urllib.parse import quote, unquote, urlencode
 import pyarrow as pa
 import urllib3
 
-from quacklake import errors
-from quacklake.core.sql.result import Result
+from quacklake import Result, errors
 from quacklake.errors import (
     ConfigError,
     ConnectorUnavailableError,

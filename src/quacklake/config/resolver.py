@@ -6,15 +6,15 @@ import logging
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from quacklake.config.redaction import MASK, redact
-from quacklake.config.settings import BY_NAME, SETTINGS, Config, Setting
+from quacklake.config.settings import BY_NAME, SETTINGS, Config, Setting, describe_settings
 from quacklake.config.values import PARSERS
 from quacklake.errors import ConfigError, nearest
 
@@ -27,6 +27,11 @@ _IN_MEGABYTES = "_MB"
 """The end of variables whose numbers are megabytes."""
 _TABLES = ("stores",)
 """Settings that are tables themselves, and not the beginning of names."""
+SECTIONS = ("service",)
+"""Tables of the settings file that have settings of their own, which ``resolve_section`` reads."""
+
+T = TypeVar("T")
+_Layer = Mapping[str, tuple[object, str]]
 
 _log = logging.getLogger("quacklake.config")
 TOLD: set[str] = set()
@@ -46,25 +51,9 @@ def resolve(
     wrong value and a file that cannot be read. An unknown variable that looks like one of ours is logged, once.
     """
     environment = os.environ if env is None else env
-    for name, meant in unknown_variables(environment).items() if env is None else ():
-        if name not in TOLD:
-            TOLD.add(name)
-            _log.warning("the variable %s is not a setting and has no effect%s", name, f": {meant}" if meant else "")
-    path = _find_file(config_file, environment)
-    given: tuple[Mapping[str, tuple[object, str]], ...] = (
-        {name: (value, "flag") for name, value in _known(flags or {}, "flag") if value is not None},
-        dict(_from_environment(environment)),
-        {name: (value, f"file {path}") for name, value in _from_file(path)} if path else {},
-    )
-    values: dict[str, Any] = {}
-    sources: dict[str, str] = {}
-    for setting in SETTINGS:
-        values[setting.name], sources[setting.name] = setting.default, "default"
-        for layer in given:
-            if setting.name in layer:
-                raw, source = layer[setting.name]
-                values[setting.name], sources[setting.name] = _checked(setting, raw, source), source
-                break
+    _warn(unknown_variables(environment) if env is None else {})
+    given = _read_layers(BY_NAME, "", flags, environment, _find_file(config_file, environment))
+    values, sources = _choose(BY_NAME, given)
     if values["catalog_path"] is not None and _outranks(given, "catalog_path", "url"):
         values["url"] = _derived_url(values["catalog_type"], values["catalog_path"])
         sources["url"] = f"catalog_path ({sources['catalog_path']})"
@@ -76,24 +65,87 @@ def resolve(
     return Config(**values, sources=sources)
 
 
+def resolve_section(
+    table: type[T],
+    section: str,
+    flags: Mapping[str, object] | None = None,
+    *,
+    env: Mapping[str, str] | None = None,
+    config_file: str | Path | None = None,
+) -> T:
+    """Return the settings of a product, which are in a table ``[section]`` of the settings file.
+
+    ``table`` is a dataclass whose fields are made by ``setting``, and its variables begin with ``QUACKLAKE_SECTION_``.
+    All else is as for ``resolve``.
+    """
+    environment = os.environ if env is None else env
+    known = {each.name: each for each in describe_settings(table, section)}
+    _warn(_find_unknown(environment, known.values(), f"{_PREFIX}{section.upper()}_") if env is None else {})
+    values, _ = _choose(known, _read_layers(known, section, flags, environment, _find_file(config_file, environment)))
+    return table(**values)
+
+
+def _read_layers(
+    known: Mapping[str, Setting],
+    section: str,
+    flags: Mapping[str, object] | None,
+    env: Mapping[str, str],
+    path: Path | None,
+) -> tuple[_Layer, ...]:
+    """Return what is given for settings, with its source, the strongest first."""
+    return (
+        {name: (value, "flag") for name, value in _known(known, flags or {}, "flag") if value is not None},
+        dict(_from_environment(known, env)),
+        {name: (value, f"file {path}") for name, value in _from_file(known, section, path)} if path else {},
+    )
+
+
+def _choose(known: Mapping[str, Setting], given: tuple[_Layer, ...]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the value of each setting from the strongest layer that has it, and where it comes from."""
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for name, setting in known.items():
+        values[name], sources[name] = setting.default, "default"
+        for layer in given:
+            if name in layer:
+                raw, source = layer[name]
+                values[name], sources[name] = _checked(setting, raw, source), source
+                break
+    return values, sources
+
+
 def unknown_variables(env: Mapping[str, str]) -> dict[str, str | None]:
     """Return the variables that begin as ours do and name no setting, each with what may be meant.
 
     >>> unknown_variables({"QUACKLAKE_POL_SIZE": "7", "QUACKLAKE_URL": "x"})
     {'QUACKLAKE_POL_SIZE': 'did you mean "QUACKLAKE_POOL_SIZE"?'}
     """
-    settings = {name for setting in SETTINGS for name in setting.env if name.startswith(_PREFIX)}
-    ours = sorted(name for name in env if name.upper().startswith(_PREFIX))
-    rests = [setting.removeprefix(_PREFIX) for setting in settings]
+    sections = tuple(f"{_PREFIX}{section.upper()}_" for section in SECTIONS)
+    own = {name: value for name, value in env.items() if name not in _NO_SETTINGS and not name.startswith(sections)}
+    return _find_unknown(own, SETTINGS, _PREFIX)
+
+
+def _find_unknown(env: Mapping[str, str], settings: Iterable[Setting], prefix: str) -> dict[str, str | None]:
+    """Return the variables with a prefix that name none of some settings, each with what may be meant."""
+    known = {name for setting in settings for name in setting.env if name.startswith(prefix)}
+    rests = [name.removeprefix(prefix) for name in known]
     unknown = {}
-    for name in ours:
-        if name not in settings and name not in _NO_SETTINGS and not name.startswith(f"{_PREFIX}TEST_"):
-            near = get_close_matches(name.upper().removeprefix(_PREFIX), rests, n=1, cutoff=0.7)
-            unknown[name] = f'did you mean "{_PREFIX}{near[0]}"?' if near else None
+    for name in sorted(env):
+        if name.upper().startswith(prefix) and name not in known and not name.startswith(f"{_PREFIX}TEST_"):
+            near = get_close_matches(name.upper().removeprefix(prefix), rests, n=1, cutoff=0.7)
+            unknown[name] = f'did you mean "{prefix}{near[0]}"?' if near else None
     return unknown
 
 
-def _outranks(given: tuple[Mapping[str, tuple[object, str]], ...], name: str, other: str) -> bool:
+def _warn(unknown: Mapping[str, str | None]) -> None:
+    """Log variables that are not settings, each once."""
+    for name, meant in unknown.items():
+        if name not in TOLD:
+            TOLD.add(name)
+            _log.warning("the variable %s is not a setting and has no effect%s", name, f": {meant}" if meant else "")
+
+
+def _outranks(given: tuple[_Layer, ...], name: str, other: str) -> bool:
     """True when ``name`` is set in a stronger layer than ``other``."""
     for layer in given:
         if other in layer:
@@ -103,15 +155,15 @@ def _outranks(given: tuple[Mapping[str, tuple[object, str]], ...], name: str, ot
     return False
 
 
-def _known(raw: Mapping[str, object], where: str) -> Iterator[tuple[str, object]]:
+def _known(known: Mapping[str, Setting], raw: Mapping[str, object], where: str) -> Iterator[tuple[str, object]]:
     for name, value in raw.items():
-        if name not in BY_NAME:
-            raise ConfigError(f'unknown setting "{name}" ({where})', hint=nearest(name, BY_NAME))
+        if name not in known:
+            raise ConfigError(f'unknown setting "{name}" ({where})', hint=nearest(name, known))
         yield name, value
 
 
-def _from_environment(env: Mapping[str, str]) -> Iterator[tuple[str, tuple[object, str]]]:
-    for setting in SETTINGS:
+def _from_environment(known: Mapping[str, Setting], env: Mapping[str, str]) -> Iterator[tuple[str, tuple[object, str]]]:
+    for setting in known.values():
         for variable in setting.env:
             if env.get(variable):
                 text = env[variable]
@@ -129,14 +181,20 @@ def _find_file(config_file: str | Path | None, env: Mapping[str, str]) -> Path |
     return Path(env["QUACKLAKE_CONFIG"]) if env.get("QUACKLAKE_CONFIG") else None
 
 
-def _from_file(path: Path) -> Iterator[tuple[str, object]]:
+def _from_file(known: Mapping[str, Setting], section: str, path: Path) -> Iterator[tuple[str, object]]:
+    """Yield the settings of a table of the file, or those that are in no table of a product."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
     except ValueError as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from error
-    yield from _known(dict(_flattened(content)), f"file {path}")
+    if section:
+        content = content.get(section, {})
+        if not isinstance(content, dict):
+            raise ConfigError(f"{section} is a table ({path})", hint=f"write [{section}] and settings below it")
+    own = {key: value for key, value in content.items() if section or key not in SECTIONS}
+    yield from _known(known, dict(_flattened(own)), f"file {path}")
 
 
 def _flattened(content: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
@@ -157,12 +215,23 @@ def _checked(setting: Setting, raw: object, source: str) -> object:
     if setting.choices and value not in setting.choices:
         hint = f"use one of: {', '.join(setting.choices)}"
         raise ConfigError(f"{setting.name} = {shown} ({source}) is not a valid value", hint=hint)
+    _check_limits(setting, value, f"{setting.name} = {shown} ({source})")
+    return value
+
+
+def _check_limits(setting: Setting, value: object, shown: str) -> None:
     size = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(size, int | float) and not isinstance(size, bool):
         for limit, word in ((setting.minimum, "least"), (setting.maximum, "most")):
             if limit is not None and (size < limit if word == "least" else size > limit):
-                raise ConfigError(f"{setting.name} = {shown} ({source}) must be at {word} {limit:,}")
-    return value
+                raise ConfigError(f"{shown} must be at {word} {limit:,}")
+
+
+def check_table(table: Any) -> None:
+    """Raise ``ConfigError`` for a setting that is beyond its limits, in a table that a program has made."""
+    for setting in describe_settings(type(table)):
+        value = getattr(table, setting.name)
+        _check_limits(setting, value, f"{setting.name} = {value}")
 
 
 def _derived_url(catalog_type: str, path: str) -> str:

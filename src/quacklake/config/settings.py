@@ -1,4 +1,4 @@
-"""All settings: their types, defaults, variables, limits and meanings."""
+"""Tables of settings, and that of a lake: types, defaults, variables, limits and meanings."""
 
 # ruff: noqa: RUF009 (the calls in Config describe fields)
 from __future__ import annotations
@@ -12,10 +12,15 @@ from typing import Any, NamedTuple
 from quacklake.config.redaction import redact
 from quacklake.config.values import Kind, Secret, Stores
 
+_UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("", 1))
+
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting: its type, default, variables (the first one set counts) and limits."""
+    """One setting: its type, default, variables (the first one set counts) and limits.
+
+    ``option`` names the option of the command line that sets it, if there is one, and ``metavar`` its value.
+    """
 
     name: str
     kind: Kind
@@ -26,6 +31,17 @@ class Setting:
     minimum: float | None = None
     maximum: float | None = None
     choices: tuple[str, ...] = ()
+    option: str = ""
+    metavar: str | None = None
+
+    @property
+    def shown_default(self) -> str:
+        """The default as people write it: empty for none, sizes in units where they are whole."""
+        value = self.default
+        if self.kind == "size" and isinstance(value, int) and value:
+            unit, size = next(each for each in _UNITS if value % each[1] == 0)
+            return f"{value // size}{unit}"
+        return f"{value:g}s" if isinstance(value, float) and self.kind == "seconds" else _shown(value)
 
 
 class ConfigRow(NamedTuple):
@@ -36,22 +52,43 @@ class ConfigRow(NamedTuple):
     source: str
 
 
-def _setting(kind: Kind, help: str, default: object = None, also: str = "", **more: Any) -> Any:
-    """Describe a setting. ``also`` has the variables that count after its own, which is named like the setting."""
-    return field(metadata={"kind": kind, "help": help, "default": default, "also": also, **more})
+def setting(kind: Kind, help: str, default: Any = None, also: str = "", **more: Any) -> Any:
+    """Return the field of a dataclass that is a table of settings; ``more`` are limits, choices and the option.
+
+    ``also`` has the variables that count after its own, which is named like the setting.
+    """
+    return field(default=default, metadata={"kind": kind, "help": help, "default": default, "also": also, **more})
+
+
+def describe_settings(table: type, section: str = "") -> tuple[Setting, ...]:
+    """Return the settings of a table in their order; a section is part of the names of their variables.
+
+    >>> @dataclass
+    ... class Cache:
+    ...     max_bytes: int = setting("size", "Bytes that are kept", 1 << 20)
+    >>> [(each.name, each.shown_default, each.env) for each in describe_settings(Cache, "cache")]
+    [('max_bytes', '1MiB', ('QUACKLAKE_CACHE_MAX_BYTES',))]
+    """
+    return tuple(_describe(each.name, section, **each.metadata) for each in fields(table) if each.metadata)
+
+
+def _describe(name: str, section: str, also: str, **facts: Any) -> Setting:
+    vendor = "DUCKLAKE" if name.startswith("postgres_") else "QUACKLAKE"
+    own = "_".join(filter(None, (vendor, section, name.removeprefix("ducklake_"))))
+    return Setting(name, env=(own.upper(), *also.split()), **facts)
 
 
 def _text(help: str, default: str | None = None, also: str = "", choices: tuple[str, ...] = ()) -> Any:
-    return _setting("text", help, default, also, choices=choices)
+    return setting("text", help, default, also, choices=choices)
 
 
 def _secret(help: str, also: str = "") -> Any:
-    return _setting("secret", help, None, also, secret=True)
+    return setting("secret", help, None, also, secret=True)
 
 
 def _number(help: str, default: float | None, minimum: float, maximum: float, also: str = "") -> Any:
     kind: Kind = "float" if isinstance(default, float) else "int"
-    return _setting(kind, help, default, also, minimum=minimum, maximum=maximum)
+    return setting(kind, help, default, also, minimum=minimum, maximum=maximum)
 
 
 @dataclass(frozen=True, repr=False)
@@ -60,7 +97,7 @@ class Config:
 
     sources: Mapping[str, str] = field(compare=False)
     url: str | None = _text("URL of the metadata database", also="DUCKLAKE_CATALOG_URL")
-    enabled: bool = _setting("bool", "Whether lakes may be opened at all", True, "DUCKLAKE_ENABLED")
+    enabled: bool = setting("bool", "Whether lakes may be opened at all", True, "DUCKLAKE_ENABLED")
     catalog: str | None = _text("Catalog (tenant) of a shared lake", also="DUCKLAKE_CATALOG")
     catalog_type: str = _text(
         "Kind of metadata database; used with `catalog_path`",
@@ -84,7 +121,7 @@ class Config:
         also="DUCKLAKE_BUCKET_NAME DUCKLAKE_S3_BUCKET",
     )
     pond: str | None = _text("Folder, URL or YAML file of the pond that the command `pond` works on", also="POND")
-    encrypted: bool | None = _setting(
+    encrypted: bool | None = setting(
         "bool",
         "Encrypt the files of a new lake; an existing lake must match (default: a new lake is not encrypted)",
         also="DUCKLAKE_ENCRYPTED",
@@ -93,7 +130,7 @@ class Config:
     backup_key: Secret | None = _secret(
         "Key that encrypts backups: 32 bytes in hexadecimal digits or base64", "POND_BACKUP_KEY"
     )
-    foreign_paths: tuple[str, ...] = _setting(
+    foreign_paths: tuple[str, ...] = setting(
         "list", "Folders outside the data path whose files may be added and read, separated by commas", ()
     )
     metadata_schema: str | None = _text("Database schema of the metadata", also="DUCKLAKE_METADATA_SCHEMA")
@@ -111,8 +148,8 @@ class Config:
     )
     s3_session_token: Secret | None = _secret("S3 session token", "AWS_SESSION_TOKEN")
     s3_region: str | None = _text("S3 region", also="DUCKLAKE_S3_REGION MINIO_REGION AWS_REGION AWS_DEFAULT_REGION")
-    s3_secure: bool = _setting("bool", "Use HTTPS for the S3 endpoint", True, "DUCKLAKE_S3_USE_SSL MINIO_SECURE")
-    stores: Stores | None = _setting(
+    s3_secure: bool = setting("bool", "Use HTTPS for the S3 endpoint", True, "DUCKLAKE_S3_USE_SSL MINIO_SECURE")
+    stores: Stores | None = setting(
         "stores", "S3 options of single catalogs (tenants) or data paths; JSON in a variable", secret=True
     )
     ducklake_max_retry_count: int = _number(
@@ -139,7 +176,7 @@ class Config:
         0,
         3_600_000,
     )
-    access_audit: bool = _setting(
+    access_audit: bool = setting(
         "bool", "Record what the users of a lake read and change, in its table quacklake_audit.log", False
     )
     token_cache_ms: int = _number(
@@ -165,7 +202,7 @@ class Config:
     )
     pool_size: int = _number("Database connections to keep open", 5, 1, 1000)
     pool_max_overflow: int = _number("Database connections beyond `pool_size`", 20, 0, 1000)
-    duckdb_memory_limit: int | None = _setting(
+    duckdb_memory_limit: int | None = setting(
         "size",
         "Memory for DuckDB, such as 512MB (default: DuckDB's own limit)",
         also="DUCKLAKE_MEMORY_LIMIT_MB",
@@ -198,7 +235,7 @@ class Config:
         1_000_000_000_000,
     )
     plan_max_files: int = _number("Most files that one scan may read", 1_000_000, 1, 1_000_000_000)
-    plan_cache_bytes: int = _setting(
+    plan_cache_bytes: int = setting(
         "size",
         "Bytes of scan plans that are remembered while the newest snapshot of a lake stays the same, as many of"
         " inlined rows, and as many of bounds of files; 0 remembers none",
@@ -206,7 +243,7 @@ class Config:
         minimum=0,
         maximum=1 << 40,
     )
-    view_spark_bytes: int = _setting(
+    view_spark_bytes: int = setting(
         "size",
         "Bytes of files from which a refresh of a materialized view runs on Spark, if a session is active",
         8_000_000_000,
@@ -221,14 +258,14 @@ class Config:
     shown_rows: int = _number(
         "Rows of a table or result that a command shows to people, without `--limit` and `--all`", 100, 0, 1_000_000_000
     )
-    excel_max_bytes: int = _setting(
+    excel_max_bytes: int = setting(
         "size",
         "Most bytes of a workbook of Excel or OpenDocument when it is unpacked, by variable or settings file",
         1 << 30,
         minimum=1,
         maximum=1 << 40,
     )
-    excel_memory: int = _setting(
+    excel_memory: int = setting(
         "size",
         "Most memory of the process that reads a workbook, by variable or settings file",
         4 << 30,
@@ -240,7 +277,7 @@ class Config:
     )
     fetch_batch_rows: int = _number("Rows per batch of a result", 122_880, 1, 100_000_000)
     storage_max_retries: int = _number("How often a storage request is retried", 5, 0, 100)
-    orphan_grace: timedelta = _setting(
+    orphan_grace: timedelta = setting(
         "duration",
         "Minimum age of an orphaned file before it is removed; must be longer than any transaction",
         timedelta(hours=1),
@@ -265,11 +302,11 @@ class Config:
         "Namespace of the jobs in OpenLineage events", "default", "OPENLINEAGE_NAMESPACE"
     )
     openlineage_api_key: Secret | None = _secret("Key of the collector of OpenLineage events", "OPENLINEAGE_API_KEY")
-    openlineage_reads: bool = _setting("bool", "Send OpenLineage events of reads, too, not only of writes", True)
+    openlineage_reads: bool = setting("bool", "Send OpenLineage events of reads, too, not only of writes", True)
     openlineage_queue: int = _number(
         "Most OpenLineage events that wait to be sent; others are dropped", 1000, 1, 1_000_000
     )
-    openlineage_timeout: timedelta = _setting(
+    openlineage_timeout: timedelta = setting(
         "duration",
         "Longest time of a request to the collector, and of waiting for it at the end",
         timedelta(seconds=2),
@@ -282,8 +319,7 @@ class Config:
     def describe(self) -> tuple[ConfigRow, ...]:
         """Return each setting with its value, secrets masked, and the source of the value."""
         return tuple(
-            ConfigRow(setting.name, _shown(getattr(self, setting.name)), self.sources[setting.name])
-            for setting in SETTINGS
+            ConfigRow(each.name, _shown(getattr(self, each.name)), self.sources[each.name]) for each in SETTINGS
         )
 
     def __repr__(self) -> str:
@@ -303,12 +339,5 @@ def _shown(value: object) -> str:
     return redact(value) if isinstance(value, str) else str(value)
 
 
-def _described(name: str, also: str, **facts: Any) -> Setting:
-    vendor = "DUCKLAKE" if name.startswith("postgres_") else "QUACKLAKE"
-    return Setting(name, env=(f"{vendor}_{name.removeprefix('ducklake_').upper()}", *also.split()), **facts)
-
-
-SETTINGS: tuple[Setting, ...] = tuple(
-    _described(each.name, **each.metadata) for each in fields(Config) if each.metadata
-)
-BY_NAME: Mapping[str, Setting] = MappingProxyType({setting.name: setting for setting in SETTINGS})
+SETTINGS: tuple[Setting, ...] = describe_settings(Config)
+BY_NAME: Mapping[str, Setting] = MappingProxyType({each.name: each for each in SETTINGS})

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from quacklake.config.redaction import MASK
 from quacklake.errors import ConfigError
 
-Kind = Literal["text", "secret", "int", "float", "bool", "size", "duration", "list", "stores"]
+Kind = Literal["text", "secret", "int", "float", "bool", "size", "duration", "seconds", "list", "stores"]
 
 
 class Secret:
@@ -111,6 +111,10 @@ def parse_duration(raw: object, *, bare: bool = True) -> timedelta:
     except ValueError:
         pass
     raise ValueError("expected a duration such as 30s, 12h, 7d or 10 minutes")
+
+
+def _parse_seconds(raw: object) -> float:
+    return parse_duration(raw).total_seconds()
 
 
 def _parse_spans(text: str) -> timedelta | None:
@@ -287,6 +291,7 @@ PARSERS: Mapping[Kind, Callable[[object], object]] = MappingProxyType(
         "bool": _parse_bool,
         "size": parse_size,
         "duration": parse_duration,
+        "seconds": _parse_seconds,
         "list": _parse_list,
         "stores": _parse_stores,
     }

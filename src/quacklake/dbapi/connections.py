@@ -7,16 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar, Self
 
-from quacklake.core.format.evolution import PRIMARY_KEY, key_columns
-from quacklake.core.sql.bulk_inserts import BulkInsert
-from quacklake.core.sql.result import Result
-from quacklake.core.sql.sessions import session_of
-from quacklake.core.sql.statements.transactions import commit_or_raise
+from quacklake import Lake, Result
 from quacklake.dbapi import failures
+from quacklake.dbapi.bulk_inserts import BulkInsert
 from quacklake.dbapi.cursors import Cursor, Parameters
 from quacklake.dbapi.failures import InterfaceError, translated
-from quacklake.extend.names import uuid7
-from quacklake.lake.lake import Lake
+from quacklake.errors import NotFoundError
+from quacklake.extend.names import quote, uuid7
+from quacklake.extend.sql import open_session, view_lake
 
 _BOUNDARIES = frozenset({"BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT"})
 
@@ -137,7 +135,7 @@ class LakeConnection(Connection):
 
     def __init__(self, lake: Lake, *, autocommit: bool, owned: bool) -> None:
         super().__init__(lake, owned=owned)
-        self._session = session_of(lake.handle)
+        self._session = open_session(lake)
         self._autocommit = autocommit
         self._rows = f"rows_{uuid7().hex}"  # which no table is called
 
@@ -154,7 +152,7 @@ class LakeConnection(Connection):
         self.check_open()
         if self._session.work.explicit:
             with translated():
-                commit_or_raise(self._session)
+                self._session.commit()
 
     def rollback(self) -> None:
         self.check_open()
@@ -167,12 +165,11 @@ class LakeConnection(Connection):
 
     def primary_key(self, schema: str, table: str) -> tuple[str, ...]:
         self.check_open()
-        attached = self._session.attachments.get("lake")
-        assert attached is not None
         with translated():
-            view = self._session.view(attached)
-            found = view.get_table(schema, table)
-            return () if found is None else key_columns(found.schema, view.objects.tags(found).own.get(PRIMARY_KEY))
+            try:
+                return view_lake(self._session).table(f"{quote(schema)}.{quote(table)}").primary_key
+            except NotFoundError:
+                return ()
 
     def cancel(self) -> bool:
         return self._session.interrupt()

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import pyarrow as pa
 
-from quacklake.core.sql.bulk_inserts import BulkInsert, bulk_insert
-from quacklake.core.sql.result import Result
+from quacklake import Result
+from quacklake.dbapi.bulk_inserts import BulkInsert, bulk_insert
 from quacklake.dbapi.failures import InterfaceError, translated
 
 if TYPE_CHECKING:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from quacklake.core.sql.bulk_inserts import BulkInsert
-from quacklake.core.sql.result import Result
-from quacklake.core.sql.words import split, words_of
+from quacklake import Result
+from quacklake.dbapi.bulk_inserts import BulkInsert
 from quacklake.dbapi.connections import Connection
 from quacklake.dbapi.cursors import Parameters
 from quacklake.dbapi.failures import NotSupportedError, translated
 from quacklake.errors import ConnectorUnavailableError, NotFoundError, SqlError
 from quacklake.extend.names import quote, uuid7
+from quacklake.extend.sql import split, words_of
 
 _CHANGES = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE"})
 _UNKNOWN = "the rows may have been written all the same: look before you run the statement again"

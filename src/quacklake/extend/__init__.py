@@ -6,6 +6,8 @@
 ``extend.files``          data files that an engine writes: names, partitions, statistics, clean-up
 ``extend.writes``         work in one commit, again after a conflict, once for a key
 ``extend.checkpoints``    batches that are in a lake once, checkpoints, and definitions of streams
+``extend.marks``          jobs, consumers and keys of requests that a lake remembers
+``extend.history``        what each snapshot has of a table: its columns, files and options
 ``extend.inputs``         input of people: rows and files of any kind, addresses of lakes, and times
 ``extend.adopting``       tables of other formats whose files a lake adopts
 ``extend.names``          names of tables and columns: checked, compared, and written into SQL
@@ -31,7 +33,9 @@ if TYPE_CHECKING:
         checkpoints,
         duckdbs,
         files,
+        history,
         inputs,
+        marks,
         names,
         reads,
         reporting,
@@ -47,7 +51,9 @@ __all__ = [
     "checkpoints",
     "duckdbs",
     "files",
+    "history",
     "inputs",
+    "marks",
     "names",
     "reads",
     "reporting",

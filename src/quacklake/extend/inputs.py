@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 
 from quacklake.core.catalog import parse_url
-from quacklake.core.operations.rows import Row
 from quacklake.core.operations.sources import Input, Source
 from quacklake.core.operations.times import before
 from quacklake.extend.schemas import TableSchema
@@ -22,7 +21,6 @@ from quacklake.inputs.paths import is_path
 __all__ = [
     "Input",
     "InputFiles",
-    "Row",
     "Source",
     "before",
     "is_path",

@@ -1,4 +1,4 @@
-"""Columns with their ids, and rows of data files of any age in the columns of today.
+"""Columns with their ids, rows of data files of any age in the columns of today, and rows of Python as Arrow.
 
 A column keeps its id for ever, and data files bear the ids of their columns. So a column is found in a file by its id,
 whatever its name was then; one that the file lacks is newer than the file, and has its initial default there.
@@ -17,8 +17,9 @@ from quacklake.core.format.types import parse_type
 from quacklake.errors import InputError, UnsupportedFeatureError
 from quacklake.inputs import column_types
 from quacklake.inputs.column_types import to_column
+from quacklake.inputs.frames import to_source
 
-__all__ = ["Column", "TableSchema", "can_conform", "conform", "is_portable", "to_column", "to_schema"]
+__all__ = ["Column", "TableSchema", "can_conform", "conform", "is_portable", "to_column", "to_rows", "to_schema"]
 
 Rows = TypeVar("Rows", pa.RecordBatch, pa.Table)
 
@@ -56,6 +57,19 @@ def is_portable(column: Column) -> bool:
     (True, False)
     """
     return all(parse_type(leaf.type).base in _PORTABLE for leaf in column.leaves())
+
+
+def to_rows(data: Any, *, index: bool = True) -> pa.Table:
+    """Return rows of any kind that ``Table.append`` takes as an Arrow table; ``index`` is that of ``Table.append``.
+
+    Raise ``SchemaMismatchError`` for data that has no rows and columns, and ``ConstraintError`` for a value that cannot
+    be stored unchanged.
+
+    >>> to_rows([{"id": 1, "name": "a"}, {"id": 2, "name": None}]).to_pydict()
+    {'id': [1, 2], 'name': ['a', None]}
+    """
+    with to_source(data, index=index).opened().lend() as rows:
+        return rows if isinstance(rows, pa.Table) else rows.read_all()
 
 
 def can_conform(file: pa.Schema, columns: Sequence[Column]) -> bool:

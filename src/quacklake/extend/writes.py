@@ -23,12 +23,10 @@ import pyarrow.compute as pc
 
 from quacklake import telemetry
 from quacklake.core.engines.duckdb.connections import file_literal
-from quacklake.core.format.objects import TableInfo, request_stream
+from quacklake.core.format.objects import TableInfo
 from quacklake.core.format.snapshots import Operation
 from quacklake.core.operations import dml, evolution, keyed_changes
 from quacklake.core.operations.conform import expressions
-from quacklake.core.operations.handles import LakeHandle
-from quacklake.core.operations.options import StreamPositions
 from quacklake.core.operations.sources import Source
 from quacklake.core.scan import to_predicate
 from quacklake.core.transaction import DeleteTarget, NewDataFile, Transaction, positions_by_file
@@ -43,6 +41,7 @@ from quacklake.errors import (
     StreamBatchDoneError,
 )
 from quacklake.extend.files import Staging
+from quacklake.extend.marks import Mark, mark_once, open_marks
 from quacklake.extend.reads import PLACES, ReadPlan, find_deleted, find_table, plan_in
 from quacklake.extend.schemas import TableSchema
 from quacklake.lake.lake import Lake, LakeTransaction
@@ -53,6 +52,7 @@ T = TypeVar("T")
 _log = logging.getLogger("quacklake.commits")
 
 _ASKED = "extend"
+_KIND = "request"
 _FILE, _VERSION, _POSITION = PLACES.names
 
 
@@ -362,7 +362,7 @@ def run(
     ...     run(lake, add, key="load 7"), run(lake, add, key="load 7"), lake.table("events").count()
     (Outcome(value=1, snapshot=5, repeated=False), Outcome(value=None, snapshot=5, repeated=True), 7)
     """
-    mark = None if key is None else request_stream(hashlib.sha256(f"extend\0{key}".encode()).hexdigest())
+    mark = None if key is None else hashlib.sha256(f"extend\0{key}".encode()).hexdigest()
     done: Outcome[T] | None = _find_done(lake, mark)
     if done is not None:
         return done
@@ -376,7 +376,7 @@ def run(
             change._withdraw()
             raise
         if mark is not None:
-            transaction.handle.view().mark_once(mark, _ASKED, int(time.time()), "{}")
+            mark_once(transaction, _KIND, Mark(mark, _ASKED, run="", epoch=int(time.time())))
         attempts[:] = [change]
         return value
 
@@ -396,8 +396,8 @@ def _find_done(lake: Lake, mark: str | None) -> Outcome[T] | None:
     """Return the outcome of work that was done before."""
     if mark is None:
         return None
-    # the marks of requests are not for principals, who may run work nevertheless
-    done = StreamPositions(LakeHandle(lake.handle.context)).done([mark]).get(mark)
+    with open_marks(lake, _KIND) as marks:
+        done = marks.find(mark)
     return None if done is None else Outcome(None, done.snapshot_id or 0, repeated=True)
 
 

@@ -42,6 +42,7 @@ from quacklake.core.operations.context import LakeContext
 from quacklake.core.operations.evolution import alter
 from quacklake.core.operations.handles import LakeHandle
 from quacklake.core.operations.reference import TableRef
+from quacklake.core.progress import Report
 from quacklake.core.scan import ScanPlan
 from quacklake.core.scan.plan import POSITIONS
 from quacklake.core.storage import Links, read_footers
@@ -182,7 +183,7 @@ _EVERYTHING = AddOptions(allow_missing=True, ignore_extra_columns=True)
 
 
 @dataclass(frozen=True, slots=True)
-class AdoptReport:
+class AdoptReport(Report):
     """The result of an adoption; ``added_rows`` leaves out deleted ones, ``version`` is that of the foreign table."""
 
     table: str

@@ -95,7 +95,7 @@ class LakeDiff:
         return bool(self.tables)
 
     def _repr_html_(self) -> str:
-        from quacklake.core.operations.display import html_table
+        from quacklake.core.operations.cells import html_table
 
         return html_table(self.to_arrow(), total=len(self.tables))
 

@@ -16,7 +16,7 @@ from quacklake.core.format.objects import Limits
 from quacklake.core.format.signatures import Signature
 from quacklake.core.format.snapshots import Snapshot
 from quacklake.core.lazy import provided
-from quacklake.core.operations.context import boundary
+from quacklake.core.operations.context import LakeContext, boundary
 from quacklake.core.operations.handles import LakeHandle, SnapshotHandle, TransactionHandle
 from quacklake.core.operations.options import LakeHistory, LakeOptions, StreamPositions, lake_history
 from quacklake.core.operations.times import Age
@@ -155,7 +155,7 @@ class Lake(LakeWriter):
         return f"<Lake {self.url}{which}, data in {self.data_path}>"
 
     def _repr_html_(self) -> str:
-        from quacklake.core.operations.display import html_table
+        from quacklake.core.operations.cells import html_table
 
         tables = self._tables()
         rows = pa.Table.from_pylist(
@@ -202,7 +202,7 @@ class Lake(LakeWriter):
 
     def _open(self, tx: Transaction) -> LakeTransaction:
         """Return a transaction as users have it."""
-        return LakeTransaction(TransactionHandle(self._context, tx))
+        return LakeTransaction.of(self._context, tx)
 
     # -- materialized views ------------------------------------------------------------------------------------------
 
@@ -498,9 +498,14 @@ class LakeTransaction(LakeWriter):
         """
         tx = lake.handle.begin(None if at is None else at.handle.view().base, scratch=True)
         try:
-            yield cls(TransactionHandle(lake.handle.context, tx))
+            yield cls.of(lake.handle.context, tx)
         finally:
             tx.rollback()
+
+    @classmethod
+    def of(cls, context: LakeContext, tx: Transaction) -> Self:
+        """Return a transaction of the core as users have it."""
+        return cls(TransactionHandle(context, tx))
 
     @property
     def snapshot(self) -> Snapshot | None:

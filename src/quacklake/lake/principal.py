@@ -305,4 +305,4 @@ class PrincipalLake(_Reads, Lake):
         return PrincipalLakeAt(self.handle.at(version, timestamp, tag, to))
 
     def _open(self, tx: Transaction) -> LakeTransaction:
-        return PrincipalTransaction(TransactionHandle(self._context, tx))
+        return PrincipalTransaction.of(self._context, tx)

@@ -24,6 +24,7 @@ from quacklake.core.operations import evolution
 from quacklake.core.operations.conform import RowWriter
 from quacklake.core.operations.context import LakeContext
 from quacklake.core.operations.reference import TableRef
+from quacklake.core.progress import Report
 from quacklake.core.scan import ScanPlan, plan_scan
 from quacklake.core.storage import Store
 from quacklake.core.transaction import Transaction
@@ -49,7 +50,7 @@ class RestoredTable:
 
 
 @dataclass(frozen=True, slots=True)
-class UndoReport:
+class UndoReport(Report):
     """Report of a restore, an undrop or a rollback, or of its dry run.
 
     ``version`` is the restored snapshot, ``snapshot`` the new one: None when there was nothing to change, after a dry

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from quacklake.core.format.evolution import PRIMARY_KEY, key_columns
+from quacklake.core.format.evolution import PRIMARY_KEY
 from quacklake.core.format.layout import key_texts
 from quacklake.core.format.objects import TableInfo
 from quacklake.core.maintenance.table_maintenance import TableMaintenance
@@ -102,8 +102,7 @@ class Table(TableMaintenance, Tagged):
     def primary_key(self) -> tuple[str, ...]:
         """The columns that ``merge`` and ``append(dedup=True)`` match rows by; empty without a primary key."""
         view = self.handle.view()
-        table = self._find(view)
-        return key_columns(table.schema, view.objects.tags(table).own.get(PRIMARY_KEY))
+        return view.objects.primary_key(self._find(view))
 
     def is_current(self) -> bool:
         """Return whether a materialized view has the answer of its query at this state; False for any other table.
@@ -475,7 +474,7 @@ class Table(TableMaintenance, Tagged):
 
     def _repr_html_(self) -> str:
         """Return the columns of the table and its size, from the metadata alone."""
-        from quacklake.core.operations.display import html_table
+        from quacklake.core.operations.cells import html_table
 
         try:
             schema, size = self.scan().table_schema, self._size()
@@ -525,7 +524,7 @@ def _is_spark(data: object) -> bool:
 
 
 def _key(tx: Transaction, table: TableInfo) -> tuple[str, ...]:
-    found = key_columns(table.schema, tx.objects.tags(table).own.get(PRIMARY_KEY))
+    found = tx.objects.primary_key(table)
     if not found:
         raise InputError(
             f"the table {table.qualified_name} has no primary key",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from quacklake.core.lazy import provided
-from quacklake.core.progress import Progress
+from quacklake.core.progress import Progress, Report
 
 if TYPE_CHECKING:
     from quacklake.inputs.csv_files import CsvOptions
@@ -65,7 +65,7 @@ class TransferredTable:
 
 
 @dataclass(frozen=True)
-class ImportReport:
+class ImportReport(Report):
     """The report of an import: the tables and views taken over, and what was not."""
 
     source: str
@@ -81,7 +81,7 @@ class ImportReport:
 
 
 @dataclass(frozen=True)
-class ExportReport:
+class ExportReport(Report):
     """The report of an export: the snapshot, the tables and views written, and what was not."""
 
     target: str

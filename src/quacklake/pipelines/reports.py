@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from quacklake.extend.reporting import Report
+
 
 @dataclass(frozen=True)
 class BatchReport:
@@ -19,7 +21,7 @@ class BatchReport:
 
 
 @dataclass(frozen=True)
-class RunReport:
+class RunReport(Report):
     """A run: how many batches and rows it passed on, how many checkpoints of earlier runs it finished."""
 
     batches: int = 0

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from quacklake import telemetry
-from quacklake.core.format.objects import StreamMark, TableInfo
+from quacklake.core.format.objects import TableInfo
 from quacklake.core.format.signatures import Signature
 from quacklake.core.operations.handles import LakeHandle
 from quacklake.errors import (
@@ -30,6 +30,7 @@ from quacklake.errors import (
     StreamBatchDoneError,
 )
 from quacklake.extend import reporting
+from quacklake.extend.marks import Mark
 from quacklake.extend.names import TableRef
 from quacklake.extend.schemas import TableSchema
 from quacklake.extend.writes import GroupCommit
@@ -41,7 +42,7 @@ from quacklake.service.settings import ServiceSettings
 
 if TYPE_CHECKING:
     from quacklake.core.transaction import Transaction
-    from quacklake.lake import Lake
+    from quacklake.lake import Lake, LakeTransaction
 
 __all__ = ["Append", "GroupCommits", "late"]
 
@@ -281,7 +282,7 @@ class _Committer:
                 each.failed(error)
         return found
 
-    def _repeated(self, append: Append, key: Key, mark: StreamMark) -> dict[str, Any]:
+    def _repeated(self, append: Append, key: Key, mark: Mark) -> dict[str, Any]:
         """Return what was answered before. The rows of another format are counted to see that they are the same."""
         if not key.is_other_format(mark):
             return key.answer(mark)
@@ -301,8 +302,9 @@ class _Committer:
             refused.clear()
             for table, rows, members in self._joined(tx, group, refused):
                 reporting.reach("service.append.before")
-                opened(self._lake, tx).table(table).append(rows)
-                _mark(tx, members)
+                change = opened(self._lake, tx)
+                change.table(table).append(rows)
+                _mark(change, members)
 
         snapshot = committed(self._signed(group[0]), work, blind=True)
         telemetry.count("service.append.groups")
@@ -381,8 +383,9 @@ class _Committer:
         def work(tx: Transaction) -> None:
             ref = TableRef.parse(append.table)
             rows = append.rows(tx.find_table(ref.schema, ref.name).schema, self._settings)
-            opened(self._lake, tx).table(append.table).append(rows)
-            _mark(tx, [append])
+            change = opened(self._lake, tx)
+            change.table(append.table).append(rows)
+            _mark(change, [append])
 
         try:
             snapshot = committed(self._signed(append), work)
@@ -421,7 +424,7 @@ def _by_author(group: Sequence[Append]) -> list[list[Append]]:
     return list(found.values())
 
 
-def _mark(tx: Transaction, appends: Sequence[Append]) -> None:
+def _mark(tx: LakeTransaction, appends: Sequence[Append]) -> None:
     for each in appends:
         if each.key is not None:
             each.key.mark(tx, {"rows": each.count})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from quacklake.core.operations.handles import LakeHandle, TransactionHandle
+from quacklake.core.operations.handles import LakeHandle
 from quacklake.errors import StreamBatchDoneError
 from quacklake.lake.lake import LakeTransaction
 from quacklake.service.idempotency import Key, known_answers
@@ -23,7 +23,7 @@ RACES = 5
 
 def opened(lake: Lake, tx: Transaction) -> LakeTransaction:
     """Return a transaction as users have it."""
-    return LakeTransaction(TransactionHandle(lake.handle.context, tx))
+    return LakeTransaction.of(lake.handle.context, tx)
 
 
 def committed(handle: LakeHandle, work: Callable[[Transaction], object], *, blind: bool = False) -> int:
@@ -40,20 +40,21 @@ def committed(handle: LakeHandle, work: Callable[[Transaction], object], *, blin
 
 def commit_once(lake: Lake, key: Key | None, work: Callable[[LakeTransaction], dict[str, Any]]) -> dict[str, Any]:
     """Change a lake once for a key, and return what work returned, then or now, with its snapshot."""
-    answers: list[dict[str, Any]] = []
 
-    def marked(tx: Transaction) -> None:
-        answers[:] = [work(opened(lake, tx))]
+    def mark(tx: LakeTransaction) -> tuple[LakeTransaction, dict[str, Any]]:
+        answer = work(tx)
         if key is not None:
-            key.mark(tx, answers[0])
+            key.mark(tx, answer)
+        return tx, answer
 
     for _ in range(RACES):
         known = {} if key is None else known_answers(lake, [key])
         if key is not None and key.name in known:
             return key.answer(known[key.name])
         try:
-            snapshot = committed(lake.handle, marked)
+            tx, answer = lake.run(mark)
         except StreamBatchDoneError:
             continue
-        return {**answers[0], "snapshot": snapshot, "repeated": False}
+        assert tx.snapshot is not None
+        return {**answer, "snapshot": tx.snapshot.id, "repeated": False}
     raise TooBusyError("the same request is done elsewhere")

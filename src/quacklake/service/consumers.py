@@ -11,17 +11,16 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import sqlalchemy as sa
-
-from quacklake.core.catalog import Writer, own_tables
-from quacklake.core.format.objects import StreamMark, consumer_stream
 from quacklake.errors import ConsumerLimitError, InputError, LeaseHeldError, NotFoundError, StreamFencedError
+from quacklake.extend.marks import Mark, open_marks
 from quacklake.extend.names import TableRef, uuid7
 
 if TYPE_CHECKING:
     from quacklake.lake import Lake
 
 __all__ = ["Claim", "Consumers"]
+
+_KIND = "consumer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +50,13 @@ class Consumers:
         ref = TableRef.parse(table)
         info = self.lake.handle.view().find_table(ref.schema, ref.name)
         first = self.lake.current_snapshot() + 1 if since is None else since
-        stream, lease = self._stream(name), str(uuid7())
-        with self.lake.handle.context.catalog.commit() as writer:
-            now = _now(writer)
-            known = own_tables.find_stream(writer, stream)
+        stream, lease = self._name(name), str(uuid7())
+        with open_marks(self.lake, _KIND, change=True) as marks:
+            now, known = marks.now, marks.find(stream)
             position: dict[str, Any] = {"table": table, "next": first}
             if known is not None:
                 position = json.loads(known.position or "{}")
-            elif own_tables.count_streams(writer, self._mine()) >= self.most:
+            elif marks.count(self._mine()) >= self.most:
                 raise ConsumerLimitError(
                     f"there are {self.most} consumers already, and a principal may have no more",
                     hint="DELETE /api/v1/consumers/{name} forgets one that is not needed",
@@ -71,16 +69,15 @@ class Consumers:
                     hint="wait until its lease ends, or until it gives it back",
                 )
             position["until"] = now + round(seconds * 1000)
-            mark = StreamMark(stream, info.uuid, lease, 0, json.dumps(position)) if known is None else known
+            mark = Mark(stream, info.uuid, lease, 0, json.dumps(position)) if known is None else known
             mark = replace(mark, run=lease, position=json.dumps(position))
-            own_tables.put_stream(writer, mark, new=known is None)
+            marks.put(mark, new=known is None)
         return Claim(table, position["next"], lease, round(seconds * 1000))
 
     def of(self, name: str, lease: str) -> Claim:
         """Return a consumer's position. Raises ``StreamFencedError`` when another has claimed it since."""
-        with self.lake.handle.context.catalog.read() as reader:
-            now = int(reader.run("clock", sa.select(reader.backend.now_ms())).scalar_one())
-            mark = self._checked(own_tables.find_stream(reader, self._stream(name)), lease)
+        with open_marks(self.lake, _KIND) as marks:
+            now, mark = marks.now, self._checked(marks.find(self._name(name)), lease)
         found = json.loads(mark.position or "{}")
         return Claim(found["table"], found["next"], lease, max(0, found["until"] - now))
 
@@ -88,30 +85,30 @@ class Consumers:
         """Note that all changes up to a snapshot are done, and keep the turn for more seconds; 0 gives it back."""
         if snapshot > self.lake.current_snapshot():
             raise InputError(f"there is no snapshot {snapshot} yet")
-        with self.lake.handle.context.catalog.commit() as writer:
-            mark = self._checked(own_tables.find_stream(writer, self._stream(name)), lease)
+        with open_marks(self.lake, _KIND, change=True) as marks:
+            mark = self._checked(marks.find(self._name(name)), lease)
             position: dict[str, Any] = json.loads(mark.position or "{}")
             position["next"] = max(position["next"], snapshot + 1)
-            position["until"] = _now(writer) + round(seconds * 1000)
+            position["until"] = marks.now + round(seconds * 1000)
             changed = replace(mark, epoch=mark.epoch + 1, position=json.dumps(position), snapshot_id=snapshot)
-            own_tables.put_stream(writer, changed, new=False)
+            marks.put(changed, new=False)
         return Claim(position["table"], position["next"], lease, round(seconds * 1000))
 
     def forget(self, name: str) -> None:
         """Remove a consumer with its position. Raises ``NotFoundError``."""
-        with self.lake.handle.context.catalog.commit() as writer:
-            if own_tables.find_stream(writer, self._stream(name)) is None:
+        with open_marks(self.lake, _KIND, change=True) as marks:
+            if marks.find(self._name(name)) is None:
                 raise NotFoundError("there is no such consumer")
-            own_tables.remove_stream(writer, self._stream(name))
+            marks.remove(self._name(name))
 
     def _mine(self) -> str:
         """Return the beginning of the names of all marks of the principal's consumers."""
-        return consumer_stream(f"{_digest(self.principal)[:16]}-")
+        return f"{_digest(self.principal)[:16]}-"
 
-    def _stream(self, name: str) -> str:
+    def _name(self, name: str) -> str:
         return self._mine() + _digest(self.principal, name)[:40]
 
-    def _checked(self, mark: StreamMark | None, lease: str) -> StreamMark:
+    def _checked(self, mark: Mark | None, lease: str) -> Mark:
         if mark is None:
             raise NotFoundError("there is no such consumer", hint="claim it first")
         if mark.run != lease:
@@ -121,7 +118,3 @@ class Consumers:
 
 def _digest(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
-
-
-def _now(writer: Writer) -> int:
-    return int(writer.run("clock", sa.select(writer.backend.now_ms())).scalar_one())

@@ -15,21 +15,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from quacklake.core.format.objects import StreamMark, request_stream
-from quacklake.core.operations.handles import LakeHandle
-from quacklake.core.operations.options import StreamPositions
 from quacklake.errors import AlreadyExistsError, InputError
+from quacklake.extend.marks import Mark, mark_once, open_marks
 from quacklake.extend.names import TableRef
 from quacklake.service.digests import json_digest
 from quacklake.service.encoding import JSON, NDJSON
 from quacklake.telemetry import error_facts
 
 if TYPE_CHECKING:
-    from quacklake.core.transaction import Transaction
-    from quacklake.lake import Lake
+    from quacklake.lake import Lake, LakeTransaction
 
 __all__ = ["ForgetKeys", "Key", "check_count", "key_of", "known_answers"]
 
+_KIND = "request"
 _LONGEST = 255
 _DIGITS = 40
 _FEW = 1 << 20
@@ -67,11 +65,11 @@ class Key:
             return rows != self.rows
         return bool(self.body or self.rows)
 
-    def is_other_format(self, mark: StreamMark) -> bool:
+    def is_other_format(self, mark: Mark) -> bool:
         """Return whether the request of a mark had another format, so that rows have to be counted."""
         return bool(json.loads(mark.position or "{}").get("format") != self.format)
 
-    def answer(self, mark: StreamMark, rows: int | None = None) -> dict[str, Any]:
+    def answer(self, mark: Mark, rows: int | None = None) -> dict[str, Any]:
         """Return what was answered before. Raises ``AlreadyExistsError`` when something else was asked then.
 
         ``rows`` is the number of rows that were sent now, where that is known.
@@ -83,10 +81,10 @@ class Key:
             raise _another()
         return {**answer, "snapshot": mark.snapshot_id, "repeated": True}
 
-    def mark(self, tx: Transaction, answer: dict[str, Any]) -> None:
+    def mark(self, tx: LakeTransaction, answer: dict[str, Any]) -> None:
         """Let a transaction carry the answer under this key; its commit fails if there is one."""
         kept = json.dumps({"answer": answer, "format": self.format, "body": self.body, "rows": self.rows})
-        tx.mark_once(self.name, self.asked, _now(), kept)
+        mark_once(tx, _KIND, Mark(self.name, self.asked, run="", epoch=_now(), position=kept))
 
 
 def check_count(answer: dict[str, Any], rows: int | None) -> None:
@@ -123,25 +121,23 @@ def key_of(
     name = _digest(principal, header)
     asked = _digest(action, ref.schema.lower(), ref.name.lower())
     if body is None:
-        return Key(request_stream(name), asked, format)
+        return Key(name, asked, format)
     rows = None
     if format in (JSON, NDJSON) and len(body) <= _FEW:
         rows = json_digest(body, lines=format == NDJSON)
-    return Key(request_stream(name), asked, format, hashlib.sha256(body).hexdigest()[:_DIGITS], rows or "")
+    return Key(name, asked, format, hashlib.sha256(body).hexdigest()[:_DIGITS], rows or "")
 
 
 def _digest(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:_DIGITS]
 
 
-def _marks(lake: Lake) -> StreamPositions:
-    """Return the marks of a lake, as the service sees them: those of requests are not for principals."""
-    return StreamPositions(LakeHandle(lake.handle.context))
-
-
-def known_answers(lake: Lake, keys: Sequence[Key]) -> dict[str, StreamMark]:
+def known_answers(lake: Lake, keys: Sequence[Key]) -> dict[str, Mark]:
     """Return the marks of the keys that were used, by name, with one statement for all."""
-    return _marks(lake).done([key.name for key in keys]) if keys else {}
+    if not keys:
+        return {}
+    with open_marks(lake, _KIND) as marks:
+        return marks.find_all([key.name for key in keys])
 
 
 class ForgetKeys:
@@ -160,6 +156,7 @@ class ForgetKeys:
         while len(self._next) > _MOST_LAKES:
             self._next.popitem(last=False)
         try:
-            _marks(lake).forget_done(_now() - self._keep)
+            with open_marks(lake, _KIND, change=True) as marks:
+                marks.expire(_now() - self._keep)
         except Exception as error:  # the next time is soon enough
             _log.warning("old idempotency keys stay: %s", type(error).__name__, extra=error_facts(error))

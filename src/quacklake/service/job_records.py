@@ -12,10 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import sqlalchemy as sa
-
-from quacklake.core.catalog import Reader, own_tables
-from quacklake.core.format.objects import StreamMark, job_stream
+from quacklake.extend.marks import Mark, open_marks
 from quacklake.service.problems import TooBusyError
 
 if TYPE_CHECKING:
@@ -24,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["ENDED", "JobRecords"]
 
 ENDED = ("done", "failed", "cancelled")
+_KIND = "job"
 _DIGITS = 40
 _LONGEST = 1 << 18
 """Characters of a record; a longer result is only shown by the process that has it."""
@@ -46,75 +44,70 @@ class JobRecords:
 
         Raises ``ReadOnlyError`` for a lake that cannot keep jobs.
         """
-        with self.lake.handle.context.catalog.commit() as writer:
-            now = _now(writer)
-            known = own_tables.streams_named(writer, self._prefix)
+        with open_marks(self.lake, _KIND, change=True) as marks:
+            now, known = marks.now, marks.list(self._prefix)
             ended = [mark for mark in known if _shown(mark, now)["state"] in ENDED]
             surplus = len(known) - most + 1
             if surplus > len(ended):
                 raise TooBusyError("too many jobs wait")
             for mark in ended[: max(surplus, 0)]:
-                own_tables.remove_stream(writer, mark.name)
-            own_tables.put_stream(writer, self._mark(job, holder, now, seconds), new=True)
+                marks.remove(mark.name)
+            marks.put(self._mark(job, holder, now, seconds))
 
     def save(self, job: Mapping[str, Any], holder: str, seconds: float) -> bool:
         """Write the state of a job, and keep it for some more seconds; return whether a process asks it to end."""
-        with self.lake.handle.context.catalog.commit() as writer:
-            known = own_tables.find_stream(writer, self._prefix + job["id"])
+        with open_marks(self.lake, _KIND, change=True) as marks:
+            known = marks.find(self._prefix + job["id"])
             asked = known is not None and job["state"] not in ENDED and bool(_job(known)["cancelling"])
-            mark = self._mark({**job, "cancelling": job["cancelling"] or asked}, holder, _now(writer), seconds)
-            own_tables.put_stream(writer, mark, new=known is None)
+            mark = self._mark({**job, "cancelling": job["cancelling"] or asked}, holder, marks.now, seconds)
+            marks.put(mark, new=known is None)
         return asked
 
     def cancel(self, id_: str) -> dict[str, Any] | None:
         """Ask the process that runs a job to end it, and return the job; None when there is none with this id."""
-        with self.lake.handle.context.catalog.commit() as writer:
-            now, mark = _now(writer), own_tables.find_stream(writer, self._prefix + id_)
+        with open_marks(self.lake, _KIND, change=True) as marks:
+            now, mark = marks.now, marks.find(self._prefix + id_)
             if mark is None or _shown(mark, now)["state"] in ENDED:
                 return None if mark is None else _shown(mark, now)
             found = json.loads(mark.position or "{}")
             found["job"]["cancelling"] = True
             asked = replace(mark, position=json.dumps(found))
-            own_tables.put_stream(writer, asked, new=False)
+            marks.put(asked, new=False)
         return _shown(asked, now)
 
     def all(self) -> list[dict[str, Any]]:
         """Return the jobs of all processes, newest first."""
-        with self.lake.handle.context.catalog.read() as reader:
-            now, known = _now(reader), own_tables.streams_named(reader, self._prefix)
+        with open_marks(self.lake, _KIND) as marks:
+            now, known = marks.now, marks.list(self._prefix)
         return [_shown(mark, now) for mark in reversed(known)]
 
     def find(self, id_: str) -> dict[str, Any] | None:
         """Return a job; None when there is none with this id."""
-        with self.lake.handle.context.catalog.read() as reader:
-            now, mark = _now(reader), own_tables.find_stream(reader, self._prefix + id_)
+        with open_marks(self.lake, _KIND) as marks:
+            now, mark = marks.now, marks.find(self._prefix + id_)
         return None if mark is None else _shown(mark, now)
 
     @property
     def _prefix(self) -> str:
-        return job_stream(f"{hashlib.sha256(self.principal.encode()).hexdigest()[:_DIGITS]} ")
+        return f"{hashlib.sha256(self.principal.encode()).hexdigest()[:_DIGITS]} "
 
-    def _mark(self, job: Mapping[str, Any], holder: str, now: int, seconds: float) -> StreamMark:
+    def _mark(self, job: Mapping[str, Any], holder: str, now: int, seconds: float) -> Mark:
         until = now + round(seconds * 1000)
         text = json.dumps({"job": job, "until": until})
         if len(text) > _LONGEST:
             text = json.dumps({"job": {**job, "result": None}, "until": until})
-        mark = StreamMark(self._prefix + job["id"], job["kind"], holder, 0)
+        mark = Mark(self._prefix + job["id"], job["kind"], holder, 0)
         return replace(mark, position=text)
 
 
-def _job(mark: StreamMark) -> dict[str, Any]:
+def _job(mark: Mark) -> dict[str, Any]:
     """Return a job as its process wrote it, with what others have asked of it."""
     job: dict[str, Any] = json.loads(mark.position or "{}")["job"]
     return job
 
 
-def _shown(mark: StreamMark, now: int) -> dict[str, Any]:
+def _shown(mark: Mark, now: int) -> dict[str, Any]:
     """Return a job as it is to be shown at a time."""
     job, until = _job(mark), json.loads(mark.position or "{}")["until"]
     is_lost = job["state"] not in ENDED and until <= now
     return {**job, "state": "failed", "error": _LOST, "cancelling": False} if is_lost else job
-
-
-def _now(reader: Reader) -> int:
-    return int(reader.run("clock", sa.select(reader.backend.now_ms())).scalar_one())

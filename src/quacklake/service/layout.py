@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 
 from quacklake.core.catalog.reading.health import file_bounds
 from quacklake.core.format.bounds import Comparable, comparable, decode, encode_comparable
-from quacklake.core.format.layout import key_texts
 from quacklake.core.format.types import StatsKind, scalar
 from quacklake.core.scan.plan import column_key, unreadable_key
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from quacklake.core.transaction import Transaction
     from quacklake.extend.schemas import Column
 
-__all__ = ["Partition", "files", "keys", "partitions", "statistics"]
+__all__ = ["Partition", "files", "partitions", "statistics"]
 
 _EXACT = (StatsKind.INTEGER, StatsKind.DATE)
 """Types whose bounds are values of the column, not only bounds."""
@@ -83,11 +82,6 @@ def _shown(value: Comparable, type: str) -> Any:
     if isinstance(value, int) and scalar(type).stats is StatsKind.INTEGER:
         return value
     return str(value) if isinstance(value, Decimal) else encode_comparable(value, type)
-
-
-def keys(table: TableInfo) -> list[str]:
-    """Return the partition keys of new files, such as ``month(ts)``."""
-    return key_texts(table.partition, table.schema)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from quacklake.core.format.names import MAX_TENANT_NAME
-from quacklake.core.format.objects import Limits
 from quacklake.errors import InputError, UnauthenticatedError
 from quacklake.service.access_gate import AccessGate
 from quacklake.service.facts import CURSOR, LIMIT, cursor_of, not_a_cursor, page_size, position_of
@@ -23,7 +22,7 @@ from quacklake.service.parameters import check_parameters
 from quacklake.service.state import Service, bearer, service_of
 
 if TYPE_CHECKING:
-    from quacklake.core.tenancy.tenants import Tenant, TenantStats
+    from quacklake import Tenant, TenantStats
     from quacklake.lake.tenants import Tenants
 
 __all__ = ["Operator", "operator_router"]
@@ -134,7 +133,7 @@ def operator_router(operator: Operator) -> APIRouter:
     async def limit_tenant(request: Request, name: TenantName, body: TenantLimits) -> dict[str, Any]:
         """Set limits of a tenant, and return those that hold for it now. They hold from its next commit or scan on."""
         given: dict[str, Any] = body.model_dump(exclude_unset=True)
-        limits: Limits = await done(request, lambda: tenants.limit(name, **given))
+        limits = await done(request, lambda: tenants.limit(name, **given))
         return {"limits": limits.asdict()}
 
     @router.post(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from quacklake.core.format.evolution import PRIMARY_KEY, key_columns
 from quacklake.errors import InputError
 from quacklake.extend.names import TableRef, literal, quote
 from quacklake.service.differences import columns_changed
@@ -48,7 +47,7 @@ def row_differences(
     lent = service.sessions.lend(identity.lake, writes=False, version=last)
     try:
         found = [name for name in lent.session.sql(f"SELECT * FROM {feed} LIMIT 0").schema.names if name not in _FACTS]
-        wanted = key_columns(info.schema, view.objects.tags(info).own.get(PRIMARY_KEY))
+        wanted = view.objects.primary_key(info)
         key = list(wanted) if set(wanted) <= set(found) else []
         changes = _changes(feed, found, key)
         counted = lent.session.sql(f"{changes} SELECT kind, count(*) AS n FROM paired GROUP BY ALL").to_arrow()

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
-from quacklake import telemetry
-from quacklake.core.sql.sessions import session
+from quacklake import session, telemetry
 from quacklake.errors import QuacklakeError
 from quacklake.service.settings import ServiceSettings
 
 if TYPE_CHECKING:
-    from quacklake.core.sql.session import Session
+    from quacklake import Session
     from quacklake.lake import Lake, LakeAt
 
 __all__ = ["LentSession", "SafeSessions"]

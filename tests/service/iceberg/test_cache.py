@@ -25,7 +25,7 @@ LOAD = """
 import sys, quacklake
 from quacklake.service.iceberg import IcebergSettings, LakeTables
 lake = quacklake.connect(sys.argv[1], sys.argv[2])
-LakeTables(lake.handle.context, IcebergSettings()).load("main", "t")
+LakeTables(lake, IcebergSettings()).load("main", "t")
 """
 
 
@@ -37,7 +37,7 @@ def filled(lake: Lake) -> None:
 
 
 def tables(lake: Lake, settings: IcebergSettings | None = None) -> LakeTables:
-    return LakeTables(lake.handle.context, settings or IcebergSettings())
+    return LakeTables(lake, settings or IcebergSettings())
 
 
 def generated(folder: Path) -> list[Path]:

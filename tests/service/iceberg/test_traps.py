@@ -215,7 +215,7 @@ def test_what_spark_cannot_read_is_told(service: Service, lake: Lake) -> None:
     assert '"at" (time)' in readers["spark"] and '"ns" (timestamp_ns)' in readers["spark"]
     assert readers["pyiceberg"] == readers["duckdb"] == ""
     lake.create_table("u", {"odd": "INTERVAL"})
-    tables = LakeTables(lake.handle.context, IcebergSettings())
+    tables = LakeTables(lake, IcebergSettings())
     assert tables.readers("main", "t") == readers
     assert all("interval" in reason for reason in tables.readers("main", "u").values())
 

@@ -6,12 +6,15 @@ import logging
 import signal
 import sys
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from quacklake.cli.context import Context
-from quacklake.cli.options import option
+from quacklake.cli.options import also, option, parse_assignments, setting_options
+from quacklake.config import describe_settings, resolve_section
 from quacklake.errors import ConfigError, MissingExtraError, NotFoundError
+from quacklake.service.settings import SECTION, ServeSettings
 
 if TYPE_CHECKING:
     import socket
@@ -60,45 +63,14 @@ class ServedLake:
 
         return AccessGate(self.open(context), web=web)
 
+    @also(setting_options(describe_settings(ServeSettings, SECTION)))
     def serve(
         self,
         context: Context,
-        host: Annotated[str, option("--host", "The address to listen on.", "ADDRESS")] = "127.0.0.1",
-        port: Annotated[int, option("--port -p", "The port to listen on; 0 for any free one.", "PORT")] = 8080,
-        tokens: Annotated[
-            str | None, option("--tokens", "A file with lines of a role (reader, writer, admin) and a token.", "FILE")
+        assigned: Annotated[
+            list[str] | None, option("--set", "Any setting of the service, as NAME=VALUE.", "NAME=VALUE")
         ] = None,
-        users: Annotated[bool, option("--users", "Let in the users of the lake, by tokens of lake.access.")] = False,
-        oidc_issuer: Annotated[
-            str | None, option("--oidc-issuer", "The provider whose tokens also let users in; with --users.", "URL")
-        ] = None,
-        oidc_audience: Annotated[str | None, option("--oidc-audience", "The audience of its tokens.", "NAME")] = None,
-        oidc_keys: Annotated[str | None, option("--oidc-keys", "Its keys: a JWKS.", "URL|FILE")] = None,
-        oidc_claim: Annotated[
-            str | None, option("--oidc-claim", "The claim that names the user, by default sub.", "NAME")
-        ] = None,
-        anonymous: Annotated[
-            Literal["reader", "writer", "admin"] | None,
-            option("--anonymous", "The role of requests without a token, on this machine only.", "ROLE"),
-        ] = None,
-        flight: Annotated[int | None, option("--flight", "Also serve Flight SQL on a port; 0 for any.", "PORT")] = None,
-        tls_certificate: Annotated[str | None, option("--tls-certificate", "A certificate, for https.", "FILE")] = None,
-        tls_key: Annotated[str | None, option("--tls-key", "The key of the certificate.", "FILE")] = None,
-        prefix: Annotated[str, option("--prefix", "The path before every route, as in /lake.", "PATH")] = "",
-        max_body: Annotated[str, option("--max-body", "The most bytes of a request.", "SIZE")] = "64MiB",
-        timeout: Annotated[str, option("--timeout", "The longest time of a statement.", "DURATION")] = "30s",
-        no_web: Annotated[bool, option("--no-web", "Serve no dashboard.")] = False,
-        backups: Annotated[
-            str | None, option("--backups", "A folder or s3:// URL where admins may put backups.", "PLACE")
-        ] = None,
-        tenants: Annotated[bool, option("--tenants", "Serve every catalog of a shared lake to its users.")] = False,
-        operators: Annotated[
-            str | None,
-            option("--operators", "A file of tokens that manage the tenants; one is made without it.", "FILE"),
-        ] = None,
-        cors: Annotated[
-            list[str] | None, option("--cors", "An origin whose pages may call the service.", "ORIGIN")
-        ] = None,
+        **options: Any,
     ) -> None:
         """Without --tokens and --users, the command makes a token with the role admin and prints it.
 
@@ -112,71 +84,69 @@ class ServedLake:
         _check_installed()
         from contextlib import ExitStack
 
-        from quacklake.config import parse_duration, parse_size
         from quacklake.service import listening
         from quacklake.service.identity import Role
-        from quacklake.service.settings import ServiceSettings
 
         if context.config.log_format == "json":  # for a program that collects them, not for a person at a terminal
             logging.getLogger("quacklake.service").setLevel(logging.INFO)
-        known = _tokens(tokens)
-        web = _web_tokens(oidc_issuer, oidc_audience, oidc_keys, oidc_claim)
-        _check_doors(users=users or tenants, others=bool(known) or anonymous is not None, web=web is not None)
-        if operators is not None and not tenants:
-            raise ConfigError("operators manage tenants", hint="pass --tenants, too")
-        if tenants and (users or self.opens_late):
-            raise ConfigError(
-                "--tenants goes without --users", hint="it lets in the users of every catalog of a shared lake"
-            )
-        listening.check_place(host, authenticated=anonymous is None)
-        tls = _tls(tls_certificate, tls_key)
-        settings = ServiceSettings(
-            host=host,
-            port=port,
-            prefix=prefix,
-            web=not no_web,
-            backups=backups or "",
-            cors_origins=tuple(cors or ()),
-            max_body=parse_size(max_body),
-            statement_seconds=parse_duration(timeout).total_seconds(),
-        )
-        made = None
-        managing = [] if operators is None else _lines(operators)
-        if tenants and not managing:
-            made = listening.new_token()
-            managing = [made]
-        elif not (known or anonymous or users or tenants):
-            made = listening.new_token()
-            known = {made: Role.ADMIN}
+        given = {**options, **parse_assignments(assigned or ())}
+        settings = resolve_section(ServeSettings, SECTION, given, config_file=context.options.config_file)
+        if settings.tenants and self.opens_late:
+            raise ConfigError("this lake has no tenants", hint="quacklake serve --tenants serves a shared lake")
+        listening.check_place(settings.host, authenticated=settings.anonymous is None)
+        doors = _open_doors(settings)
         with ExitStack() as stack:
             self.prepare(stack)
             taken = stack.enter_context(listening.listen(settings))
-            url = listening.url_of(taken, settings, tls)
-            is_early = self.opens_late and not users and flight is None and tls is None
+            url = listening.url_of(taken, settings, doors.tls)
+            is_early = self.opens_late and not settings.users and settings.flight_port is None and doors.tls is None
             if is_early:  # nothing is left that can be wrong: requests wait until all is loaded
                 stack.enter_context(_ended_by_signals())
-                _tell(context, settings, url, None, made)
-            role = None if anonymous is None else Role[anonymous.upper()]
-            operator = _operator(context, managing) if tenants else None
+                _tell(context, settings, url, None, doors.made)
+            role = None if settings.anonymous is None else Role[settings.anonymous.upper()]
+            operator = _operator(context, doors.operators) if settings.tenants else None
             if operator is not None:
                 stack.callback(operator.close)
-                gate = _tenant_gate(operator, settings, web)
+                gate = _tenant_gate(operator, settings, doors.web)
+            elif settings.users:
+                gate = self._open_users(context, doors.web)
             else:
-                gate = self._open_users(context, web) if users else self.open_gate(context, known, role)
+                gate = self.open_gate(context, doors.tokens, role)
             stack.callback(gate.close)
-            place = None if flight is None else (host, flight)
-            _run(context, settings, gate, taken, url, place, tls, made, is_early, operator, self.begin)
+            _run(context, settings, gate, taken, url, doors, is_early, operator, self.begin)
 
 
 serve = ServedLake().serve
 
 
-def _check_doors(*, users: bool, others: bool, web: bool) -> None:
-    """Raise ``ConfigError`` for ways in that exclude each other."""
-    if users and others:
-        raise ConfigError("pass --users, or --tokens and --anonymous")
-    if web and not users:
-        raise ConfigError("tokens of a provider are for --users", hint="the lake says what each user may do")
+@dataclass(frozen=True)
+class Doors:
+    """The ways in, as the files of the settings have them, and the token that was ``made`` because there was none."""
+
+    tokens: Mapping[str, Role]
+    operators: list[str]
+    web: WebTokens | None
+    tls: Tls | None
+    made: str | None = None
+
+
+def _open_doors(settings: ServeSettings) -> Doors:
+    """Read the files that say who gets in, and make a token where none does. Raises ``ConfigError``."""
+    from quacklake.service import listening
+    from quacklake.service.identity import Role
+
+    found = Doors(
+        _tokens(settings.tokens),
+        [] if settings.operators is None else _lines(settings.operators),
+        _web_tokens(settings),
+        _tls(settings),
+    )
+    made = listening.new_token()
+    if settings.tenants and not found.operators:
+        return replace(found, operators=[made], made=made)
+    if not (found.tokens or settings.anonymous or settings.users or settings.tenants):
+        return replace(found, tokens={made: Role.ADMIN}, made=made)
+    return found
 
 
 _PACKAGES = ("argon2", "fastapi", "fastavro", "httptools", "prometheus_client", "uvicorn", "zstandard")
@@ -251,13 +221,11 @@ def _app(
 
 def _run(
     context: Context,
-    settings: ServiceSettings,
+    settings: ServeSettings,
     gate: Gate,
     taken: socket.socket,
     url: str,
-    flight: tuple[str, int] | None,
-    tls: Tls | None,
-    token: str | None,
+    doors: Doors,
     is_told: bool,
     operator: Operator | None,
     begin: Callable[[], None],
@@ -267,15 +235,15 @@ def _run(
     from quacklake.service.serving import serve as serve_until_the_end
 
     commits = GroupCommits(settings)
-    beside = None if flight is None else _flight(gate, settings, *flight, tls, commits)
+    beside = None if settings.flight_port is None else _flight(gate, settings, settings.flight_port, doors.tls, commits)
 
     def ready() -> None:
         if not is_told:
             where = None if beside is None else beside.location
-            _tell(context, settings, url, where, token, operates=operator is not None)
+            _tell(context, settings, url, where, doors.made, operates=operator is not None)
         begin()
 
-    serve_until_the_end(_app(gate, settings, beside, commits, operator), settings, taken, ready, tls=tls)
+    serve_until_the_end(_app(gate, settings, beside, commits, operator), settings, taken, ready, tls=doors.tls)
 
 
 def _tell(
@@ -305,33 +273,29 @@ def _tell(
     sys.stdout.flush()
 
 
-def _tls(certificate: str | None, key: str | None) -> Tls | None:
+def _tls(settings: ServeSettings) -> Tls | None:
     from quacklake.service.listening import Tls
 
-    if certificate is None and key is None:
+    if settings.tls_certificate is None or settings.tls_key is None:
         return None
-    if certificate is None or key is None:
-        raise ConfigError("pass both --tls-certificate and --tls-key, or neither")
-    return Tls(certificate, key)
+    return Tls(settings.tls_certificate, settings.tls_key)
 
 
-def _web_tokens(issuer: str | None, audience: str | None, keys: str | None, claim: str | None) -> WebTokens | None:
-    if issuer is None and audience is None and keys is None and claim is None:
+def _web_tokens(settings: ServeSettings) -> WebTokens | None:
+    if settings.oidc_issuer is None or settings.oidc_audience is None or settings.oidc_keys is None:
         return None
-    if issuer is None or audience is None or keys is None:
-        raise ConfigError("pass --oidc-issuer, --oidc-audience and --oidc-keys, or none of them")
     from quacklake.service.web_tokens import WebTokens
 
-    return WebTokens(issuer, audience, keys, claim="sub" if claim is None else claim)
+    return WebTokens(
+        settings.oidc_issuer, settings.oidc_audience, settings.oidc_keys, claim=settings.oidc_claim or "sub"
+    )
 
 
-def _flight(
-    gate: Gate, settings: ServiceSettings, host: str, port: int, tls: Tls | None, commits: GroupCommits
-) -> FlightService:
+def _flight(gate: Gate, settings: ServiceSettings, port: int, tls: Tls | None, commits: GroupCommits) -> FlightService:
     from quacklake.service.flight import FlightService, FlightSettings
 
     files = {} if tls is None else {"certificate": Path(tls.certificate), "key": Path(tls.key)}
-    own = FlightSettings.like(settings, host=host, port=port, **files)
+    own = FlightSettings.like(settings, host=settings.host, port=port, **files)
     return FlightService(gate, own, commits=commits).serve()
 
 

@@ -266,6 +266,9 @@ class StreamMark:
 
     ``query`` is what keeps its own count of batches, like a Spark checkpoint; ``run`` is one life of it. ``epoch`` is
     the number of the batch, ``position`` where the stream has come to, ``snapshot_id`` the newest snapshot then.
+
+    >>> StreamMark("loads", query="nightly", run="a1", epoch=7).epoch
+    7
     """
 
     name: str
@@ -329,6 +332,8 @@ REQUEST_STREAM = "request "
 _CONSUMER_STREAM = "consumer "
 _LETTERS_STREAM = "dead letters "
 _JOB_STREAM = "service job "
+MARK_KINDS = {"request": REQUEST_STREAM, "consumer": _CONSUMER_STREAM, "job": _JOB_STREAM}
+"""The kinds of marks that products keep, and what their names begin with."""
 
 
 def view_stream(id_: str) -> str:
@@ -349,24 +354,9 @@ def is_view_stream(name: str) -> bool:
     return name.startswith(_VIEW_STREAM)
 
 
-def request_stream(digest: str) -> str:
-    """Return the name of the mark that tells that a request with an idempotency key was done."""
-    return REQUEST_STREAM + digest
-
-
-def consumer_stream(digest: str) -> str:
-    """Return the name of the mark with the position of a consumer of changes."""
-    return _CONSUMER_STREAM + digest
-
-
 def letters_stream(pipeline: str) -> str:
     """Return the name of the mark of the dead letters of a pipeline that were published again."""
     return _LETTERS_STREAM + pipeline
-
-
-def job_stream(digest: str) -> str:
-    """Return the name of the mark with the state of a job of a service."""
-    return _JOB_STREAM + digest
 
 
 def is_own_stream(name: str) -> bool:

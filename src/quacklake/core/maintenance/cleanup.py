@@ -23,7 +23,7 @@ from quacklake.core.catalog.file_names import NamedFile, ScheduledFile, absolute
 from quacklake.core.catalog.shared_lake import lent_below, named_by_borrowers
 from quacklake.core.maintenance.reports import Skipped
 from quacklake.core.operations.context import LakeContext
-from quacklake.core.progress import Progress, silent
+from quacklake.core.progress import Progress, Report, silent
 from quacklake.core.storage import FileEntry, Store
 from quacklake.errors import ConfigError, PathError, QuacklakeError
 
@@ -38,7 +38,7 @@ OnPath = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class CleanupReport:
+class CleanupReport(Report):
     """Report of a cleanup: the number of removed ``files``, their ``bytes`` if known, and the first ``paths``.
 
     ``left`` counts files that stay although they were scheduled, or that cannot be removed; ``skipped`` lists the first

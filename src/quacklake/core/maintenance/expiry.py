@@ -19,7 +19,7 @@ from quacklake.core.format.snapshots import parse_changes
 from quacklake.core.maintenance.cleanup import absolute_places, named, place
 from quacklake.core.maintenance.reports import Skipped
 from quacklake.core.operations.context import LakeContext
-from quacklake.core.progress import Progress, silent
+from quacklake.core.progress import Progress, Report, silent
 from quacklake.core.storage import Store
 from quacklake.errors import CatalogUnavailableError, InputError, NotFoundError, PathError
 
@@ -36,7 +36,7 @@ class ExpiryRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class ExpiryReport:
+class ExpiryReport(Report):
     """Report of an expiry. ``kept`` lists requested snapshots and files of expired snapshots that stay, with reasons.
 
     ``oldest`` is the oldest remaining snapshot. Files are only scheduled; ``cleanup_old_files`` removes them.

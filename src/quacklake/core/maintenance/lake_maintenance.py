@@ -13,7 +13,8 @@ from quacklake.core.engines.duckdb.audit import DuckDBAudit
 from quacklake.core.format.names import quote
 from quacklake.core.format.objects import TableInfo
 from quacklake.core.lazy import provided
-from quacklake.core.maintenance.backup import BackupReport, back_up
+from quacklake.core.maintenance.backup import BackupInfo, BackupReport, back_up, list_backups
+from quacklake.core.maintenance.backup.checking import BackupCheck, check_backup
 from quacklake.core.maintenance.cleanup import CleanupReport, OnPath, Removal, cleanup_old_files, delete_orphaned_files
 from quacklake.core.maintenance.expiry import ExpiryReport, ExpiryRequest, expire_snapshots
 from quacklake.core.maintenance.policy import Policy
@@ -26,8 +27,9 @@ from quacklake.core.operations.handles import Handle, LakeHandle
 from quacklake.core.operations.reference import TableRef
 from quacklake.core.operations.stores import open_backups
 from quacklake.core.operations.times import Age, before, check_version
-from quacklake.core.progress import Progress, silent
+from quacklake.core.progress import Progress, Report, silent
 from quacklake.core.scan import Filter
+from quacklake.core.storage import Store
 from quacklake.core.transaction import Transaction
 from quacklake.errors import CommitConflict, ConstraintError, InputError, NotFoundError
 
@@ -35,7 +37,7 @@ _ATTEMPTS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class CheckpointReport:
+class CheckpointReport(Report):
     """Report of a checkpoint: the result of each operation by name, in the order they ran."""
 
     reports: dict[str, Any]
@@ -288,6 +290,21 @@ class LakeMaintenance:
                 hint="name another folder or bucket",
             )
         return back_up(context.catalog, context.store, target, progress)
+
+    def backups(self, place: str | Path) -> list[BackupInfo]:
+        """Return the backups of this lake in a folder or at an ``s3://`` URL, oldest first; others are left out."""
+        return self._own_backups(open_backups(str(place), self._context.config))
+
+    def check_backup(self, place: str | Path, id_: str, progress: Progress = silent) -> BackupCheck:
+        """Read all of a backup of this lake, and compare it with its hashes. Raises ``NotFoundError``."""
+        store = open_backups(str(place), self._context.config)
+        found = next((info for info in self._own_backups(store) if info.id == id_), None)
+        if found is None:
+            raise NotFoundError("there is no such backup", hint="lake.maintenance.backups(place) lists them")
+        return check_backup(store, found, progress)
+
+    def _own_backups(self, store: Store) -> list[BackupInfo]:
+        return [info for info in list_backups(store) if info.data_path == self._context.store.root]
 
     def maintainer(self, policy: Policy | None = None) -> Maintainer:
         """Return a maintainer that runs passes by a policy until it is stopped."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from quacklake.core.progress import Report
+
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
@@ -15,7 +17,7 @@ class Skipped:
 
 
 @dataclass(frozen=True, slots=True)
-class CompactionReport:
+class CompactionReport(Report):
     """Report of one compaction; ``snapshot`` is None if nothing was done. ``groups`` count old and new files."""
 
     operation: str

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 from quacklake import telemetry
 from quacklake.core.catalog import Catalog
 from quacklake.core.catalog.own_tables import end_lease, held_lease, take_lease
-from quacklake.core.catalog.reading.health import scheduled_files, table_health
+from quacklake.core.catalog.reading.health import bytes_at, scheduled_files, table_health
 from quacklake.core.format.objects import TableInfo
 from quacklake.core.maintenance.holders import new_holder
 from quacklake.core.maintenance.policy import Job, JobKind, LakeHealth, Policy, due
-from quacklake.core.progress import Progress, silent
-from quacklake.errors import LeaseHeldError, NotFoundError, QuacklakeError
+from quacklake.core.progress import Progress, Report, silent
+from quacklake.errors import LeaseHeldError, NotFoundError, QuacklakeError, SnapshotExpiredError
 
 if TYPE_CHECKING:
     from quacklake.core.maintenance.lake_maintenance import LakeMaintenance
@@ -107,7 +107,7 @@ class JobReport:
 
 
 @dataclass(frozen=True, slots=True)
-class MaintenanceReport:
+class MaintenanceReport(Report):
     """Report of one pass."""
 
     jobs: Sequence[JobReport] = ()
@@ -132,9 +132,25 @@ class Scheduler:
     checks: Mapping[JobKind, Callable[[Job], bool]] = field(default_factory=dict)
     _tried: dict[tuple[JobKind, str | None], tuple[object, ...]] = field(default_factory=dict)
 
+    def examine(self) -> LakeHealth:
+        """Measure the health of the lake; see the function of this name."""
+        return examine(self.catalog, self.policy, self.small, self.small_of)
+
+    def measure_growth(self, span: dt.timedelta) -> tuple[int, dt.timedelta]:
+        """Return by how many bytes the files have grown in a span, or as far as the history goes, and that time."""
+        now = dt.datetime.now(dt.UTC)
+        with self.catalog.read() as reader:
+            newest = reader.snapshots.latest()
+            try:
+                since = reader.snapshots.at_time(now - span)
+            except (NotFoundError, SnapshotExpiredError):
+                since = reader.snapshots.oldest_unbroken()
+            grown = bytes_at(reader, newest.id) - bytes_at(reader, since.id)
+        return grown, span if since.time is None else min(now - since.time, span)
+
     def due(self) -> list[Job]:
         """Return the jobs that a pass would run now."""
-        health = examine(self.catalog, self.policy, self.small, self.small_of)
+        health = self.examine()
         # one that already ran on this state of the table found nothing to do
         return [
             job

@@ -9,6 +9,7 @@ from typing import Any
 
 from quacklake.config import parse_duration
 from quacklake.core.format.objects import TableInfo, view_stream
+from quacklake.core.progress import Report
 from quacklake.errors import InputError
 
 ON_COMMIT, EVERY, MANUAL = "on commit", "every", "manual"
@@ -143,7 +144,7 @@ class MaterializedView:
 
 
 @dataclass(frozen=True)
-class RefreshReport:
+class RefreshReport(Report):
     """The report of a refresh. ``way`` is ``none``, ``append``, ``rows``, ``merge``, ``groups`` or ``full``."""
 
     view: str

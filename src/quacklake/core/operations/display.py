@@ -1,8 +1,7 @@
-"""Show rows in a terminal or a notebook."""
+"""Show rows in a terminal."""
 
 from __future__ import annotations
 
-import html
 import io
 from collections.abc import Iterator, Sequence
 from itertools import chain, zip_longest
@@ -13,42 +12,18 @@ from rich.console import Console, JustifyMethod
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from quacklake.core.operations.python_values import python_values
+from quacklake.core.operations.cells import CONTROLS, MAX_CELL, MAX_COLUMNS, describe_count, to_cells
 
-_MAX_CELL = 60
-_MAX_COLUMNS = 20
 _BLOCK = 1000
-# Control characters that a terminal would obey are shown instead.
-_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))}
-
-
-def _cells(rows: pa.Table, max_cell: int = _MAX_CELL) -> list[list[str]]:
-    columns = [[_cell(value, max_cell) for value in python_values(column)] for column in rows.columns[:_MAX_COLUMNS]]
-    return [list(row) for row in zip(*columns, strict=True)] if columns else []
-
-
-def _cell(value: object, max_cell: int) -> str:
-    if value is None:
-        return "NULL"
-    text = value.hex() if isinstance(value, bytes) else str(value).translate(_CONTROLS)
-    return text if len(text) <= max_cell else text[: max_cell - 1] + "…"
-
-
-def _footer(shown: int, schema: pa.Schema, total: int | None, unit: str = "row") -> str:
-    count = shown if total is None else total
-    hidden = "" if count == shown else f", {shown} shown"
-    wide = len(schema) - _MAX_COLUMNS
-    columns = "" if wide <= 0 else f", {wide} more columns"
-    return f"{count:,} {unit}{'' if count == 1 else 's'}{hidden}{columns}"
 
 
 def _rich(rows: pa.Table, max_cell: int) -> RichTable:
     # Use Text, because square brackets are markup to the console.
     table = RichTable()
-    for field in list(rows.schema)[:_MAX_COLUMNS]:
+    for field in list(rows.schema)[:MAX_COLUMNS]:
         justify: JustifyMethod = "right" if _is_number(field.type) else "left"
-        table.add_column(Text(field.name.translate(_CONTROLS)), justify=justify, overflow="fold")
-    for row in _cells(rows, max_cell):
+        table.add_column(Text(field.name.translate(CONTROLS)), justify=justify, overflow="fold")
+    for row in to_cells(rows, max_cell):
         table.add_row(*(Text(cell) for cell in row))
     return table
 
@@ -58,16 +33,16 @@ def _is_number(arrow: pa.DataType) -> bool:
 
 
 def print_table(
-    rows: pa.Table, *, total: int | None = None, console: Console | None = None, max_cell: int = _MAX_CELL
+    rows: pa.Table, *, total: int | None = None, console: Console | None = None, max_cell: int = MAX_CELL
 ) -> None:
     """Print rows as a table with their number below it."""
     target = console or Console()
     target.print(_rich(rows, max_cell))
-    target.print(Text(_footer(rows.num_rows, rows.schema, total), style="dim italic"))
+    target.print(Text(describe_count(rows.num_rows, rows.schema, total), style="dim italic"))
 
 
 def print_rows(
-    rows: pa.RecordBatchReader, *, total: int | None = None, console: Console, max_cell: int = _MAX_CELL
+    rows: pa.RecordBatchReader, *, total: int | None = None, console: Console, max_cell: int = MAX_CELL
 ) -> None:
     """Print rows as a table, in bounded memory.
 
@@ -79,9 +54,9 @@ def print_rows(
     if second is None:
         print_table(first, total=total, console=console, max_cell=max_cell)
         return
-    numeric = [_is_number(field.type) for field in list(rows.schema)[:_MAX_COLUMNS]]
-    names = [field.name.translate(_CONTROLS) for field in list(rows.schema)[:_MAX_COLUMNS]]
-    widths = [max(map(_width, column)) for column in zip(names, *_cells(first, max_cell), strict=True)]
+    numeric = [_is_number(field.type) for field in list(rows.schema)[:MAX_COLUMNS]]
+    names = [field.name.translate(CONTROLS) for field in list(rows.schema)[:MAX_COLUMNS]]
+    widths = [max(map(_width, column)) for column in zip(names, *to_cells(first, max_cell), strict=True)]
     shown = 0
 
     def write(cells: Sequence[str], edges: str) -> None:
@@ -97,14 +72,14 @@ def print_rows(
     write(names, "┃┃")
     rule(*"┡━╇┩")
     for block in chain([first, second], blocks):
-        records = _cells(block, max_cell)
+        records = to_cells(block, max_cell)
         for index, column in enumerate(zip(*records, strict=True)):
             widths[index] = max(widths[index], *map(_width, column))
         for cells in records:
             write(cells, "││")
         shown += block.num_rows
     rule(*"└─┴┘")
-    console.print(Text(_footer(shown, rows.schema, total), style="dim italic"))
+    console.print(Text(describe_count(shown, rows.schema, total), style="dim italic"))
 
 
 def _blocks(rows: pa.RecordBatchReader) -> Iterator[pa.Table]:
@@ -136,14 +111,3 @@ def text_table(rows: pa.Table, *, total: int | None = None) -> str:
     # in a notebook, a console would show the table itself instead of writing it
     print_table(rows, total=total, console=Console(file=output, width=120, force_jupyter=False))
     return output.getvalue().rstrip("\n")
-
-
-def html_table(rows: pa.Table, *, total: int | None = None, unit: str | None = "row") -> str:
-    """Return rows as an HTML table, with everything escaped.
-
-    ``unit`` is what one row is about; None leaves their number out.
-    """
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in rows.column_names[:_MAX_COLUMNS])
-    body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in _cells(rows))
-    count = "" if unit is None else f"<p>{_footer(rows.num_rows, rows.schema, total, unit)}</p>"
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{count}"

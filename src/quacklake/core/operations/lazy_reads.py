@@ -98,7 +98,7 @@ class Frame(Rows):
         print_table(self.head(rows), total=self.count())
 
     def _repr_html_(self) -> str:
-        from quacklake.core.operations.display import html_table
+        from quacklake.core.operations.cells import html_table
 
         return html_table(self.head())
 

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from quacklake.core.format.schema import TableSchema
 from quacklake.core.operations.expression import Expression
+from quacklake.core.progress import Report
 from quacklake.errors import ConstraintError, InputError
 
 Value = Any
@@ -118,7 +119,7 @@ class Insert:
 
 
 @dataclass(frozen=True, slots=True)
-class MergeResult:
+class MergeResult(Report):
     """The numbers of rows that a statement changed."""
 
     updated: int = 0

@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 from quacklake.core.duckdb_versions import arrow_table, connect, first_row
 from quacklake.core.engines.duckdb.expressions import parser, plain_expression
 from quacklake.core.engines.duckdb.stored_texts import LAKE, parse_query
-from quacklake.core.format.evolution import PRIMARY_KEY, key_columns
 from quacklake.core.format.layout import key_texts
 from quacklake.core.format.names import fold, literal, quote
 from quacklake.core.format.objects import MacroInfo, TableInfo, ViewInfo
@@ -258,7 +257,7 @@ def _declared(column: Column) -> str:
 def table_definition(tx: Transaction, table: TableInfo) -> str:
     """Return the statement that creates a table, with its columns, primary key, partitioning and sort order."""
     parts = [_declared(column) for column in table.schema.columns]
-    key = key_columns(table.schema, tx.objects.tags(table).own.get(PRIMARY_KEY))
+    key = tx.objects.primary_key(table)
     if key:
         parts.append(f"PRIMARY KEY ({', '.join(quote(name) for name in key)})")
     lines = ",\n".join(f"  {part}" for part in parts)

@@ -176,7 +176,7 @@ class Result(Rows):
         return "<Result without rows>" if table is None else text_table(table.slice(0, 10), total=table.num_rows)
 
     def _repr_html_(self) -> str:
-        from quacklake.core.operations.display import html_table
+        from quacklake.core.operations.cells import html_table
 
         table = self.to_arrow() if self.columns else None
         return "<p>no rows</p>" if table is None else html_table(table.slice(0, 10), total=table.num_rows)

@@ -29,7 +29,7 @@ from quacklake.core.sql.guard import Guard
 from quacklake.core.sql.result import Result, run_query
 from quacklake.core.sql.running import Running, TimeBudget
 from quacklake.core.sql.scans import Footers
-from quacklake.core.sql.session_transaction import SessionTransaction
+from quacklake.core.sql.session_transaction import ROLLED_BACK, SessionTransaction
 from quacklake.core.sql.timetravel import with_at
 from quacklake.core.sql.tree import Node
 from quacklake.core.sql.words import Cursor, numbered, split, supplied
@@ -256,6 +256,25 @@ class Session:
             return result
         finally:
             self._frame = None
+
+    def commit(self) -> None:
+        """Commit the open transaction. Raises ``SqlError`` for one that an error has aborted, and rolls it back."""
+        is_aborted = self.work.is_aborted(self.connection)
+        self.sql("COMMIT")
+        if is_aborted:
+            raise SqlError(f"TransactionContext Error: {ROLLED_BACK}", hint="run its statements again")
+
+    @staticmethod
+    def is_query(text: str) -> bool:
+        """Return whether the text of one statement is a query, which changes nothing.
+
+        >>> Session.is_query("SELECT 1"), Session.is_query("DELETE FROM t"), Session.is_query("'")
+        (True, False, False)
+        """
+        try:
+            return statements.is_query(statements.handler(Cursor(text)))
+        except QuacklakeError:
+            return False
 
     def interrupt(self) -> bool:
         """Cancel the running statement, or the reading of its rows, from another thread.

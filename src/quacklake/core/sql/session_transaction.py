@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from quacklake.core.transaction import Transaction
 
 T = TypeVar("T")
+ROLLED_BACK = "the transaction was aborted by an error: COMMIT has rolled it back"
 _SNAPSHOTS = range(-(1 << 63), 1 << 63)
 """The numbers that a snapshot can have."""
 _REFUSALS = NotFoundError | NotPermittedError | AlreadyExistsError | SchemaMismatchError | ReadOnlyError

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from quacklake.core import forks
 from quacklake.core.catalog import Catalog, Reader, objects
 from quacklake.core.catalog.objects import TagRow, Tags
+from quacklake.core.format.evolution import PRIMARY_KEY, key_columns
 from quacklake.core.format.inline import PREFIX
 from quacklake.core.format.layout import EPOCH, PartitionSpec
 from quacklake.core.format.names import check_name, fold, uuid7
@@ -274,6 +275,10 @@ class PendingObjects:
         return owner
 
     # -- comments and tags -------------------------------------------------------------------------------------------
+
+    def primary_key(self, table: TableInfo) -> tuple[str, ...]:
+        """Return the columns of a table's primary key; none without one."""
+        return key_columns(table.schema, self.tags(table).own.get(PRIMARY_KEY))
 
     def tags(self, owner: TableInfo | ViewInfo) -> Tags:
         """Return the tags of a table or view and of a table's columns."""

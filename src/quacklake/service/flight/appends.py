@@ -11,9 +11,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import flight
 
-from quacklake.core.operations.handles import TransactionHandle
-from quacklake.core.sql.session import Session
-from quacklake.core.transaction import Transaction
+from quacklake import LakeTransaction, Session
 from quacklake.errors import (
     AlreadyExistsError,
     CancelledError,
@@ -24,7 +22,7 @@ from quacklake.errors import (
     UnsupportedFeatureError,
 )
 from quacklake.extend.names import TableRef
-from quacklake.lake.lake import LakeTransaction
+from quacklake.extend.sql import write_in
 from quacklake.service.appends import Append, GroupCommits
 from quacklake.service.digests import RowsDigest
 from quacklake.service.expansion import plain_batch, plain_schema, too_large, unpacked_size
@@ -235,7 +233,7 @@ def append(
         with lake.transaction(author=caller.principal) as tx:
             rows = ingestion.into(tx, upload.rows())
             if key is not None:
-                _of(key, upload).mark(tx.handle.tx, {"rows": rows})
+                _of(key, upload).mark(tx, {"rows": rows})
             upload.check_whole()
     except StreamBatchDoneError:  # the same append was faster
         known = None if key is None else known_answers(lake, [key]).get(key.name)
@@ -244,8 +242,8 @@ def append(
         return _of(key, upload).answer(known, upload.rows_read)
     if key is not None:
         forget(lake)
-    assert tx.handle.tx.outcome is not None
-    return {"rows": rows, "snapshot": tx.handle.tx.outcome.id, "repeated": False}
+    assert tx.snapshot is not None
+    return {"rows": rows, "snapshot": tx.snapshot.id, "repeated": False}
 
 
 def _of(key: Key, upload: Upload) -> Key:
@@ -255,16 +253,10 @@ def _of(key: Key, upload: Upload) -> Key:
 
 def append_in(session: Session, catalog: str, upload: Upload, ingestion: Ingestion) -> int:
     """Write the rows of an upload in the open transaction of a session; return how many."""
-    attached = session.attachments.find(catalog)
-    session.work.check(ends=False)
 
-    def work(tx: Transaction) -> int:
-        rows = ingestion.into(LakeTransaction(TransactionHandle(attached.context, tx)), upload.rows())
+    def work(tx: LakeTransaction) -> int:
+        rows = ingestion.into(tx, upload.rows())
         upload.check_whole()
         return rows
 
-    try:
-        return session.write(attached, work)
-    except BaseException:
-        session.work.aborted = True  # some of its changes may be noted already
-        raise
+    return write_in(session, work, catalog)

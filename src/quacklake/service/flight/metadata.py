@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from quacklake.core.sql.session import Session
+from quacklake import Session
 from quacklake.errors import NotPermittedError, QuacklakeError
 from quacklake.extend.names import TableRef, quote
 from quacklake.extend.schemas import TableSchema

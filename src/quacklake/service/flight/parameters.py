@@ -8,9 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from quacklake.core.sql.words import numbered, words_of
+from quacklake.core.sql.words import numbered
 from quacklake.errors import InputError
 from quacklake.extend.names import fold
+from quacklake.extend.sql import words_of
 
 __all__ = ["fill_with_nulls", "parameters_of", "rows_of", "schema_of"]
 

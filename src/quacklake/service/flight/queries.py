@@ -12,14 +12,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from quacklake.core.sql import statements
-from quacklake.core.sql.result import Result
-from quacklake.core.sql.session import Session
-from quacklake.core.sql.sessions import session as new_session
-from quacklake.core.sql.words import Cursor, split, words_of
+from quacklake import Result, Session
+from quacklake import session as new_session
 from quacklake.core.transaction import Transaction
 from quacklake.errors import InputError, QuacklakeError, TenantBusyError
 from quacklake.extend.names import fold
+from quacklake.extend.sql import split, words_of
 from quacklake.service.flight.callers import Caller
 from quacklake.service.flight.parameters import fill_with_nulls
 from quacklake.service.flight.settings import FlightSettings
@@ -290,14 +288,6 @@ def single(session: Session, sql: str) -> str:
             hint="use the actions BeginTransaction and EndTransaction: autocommit, commit and rollback in most clients",
         )
     return parts[0]
-
-
-def is_reading(sql: str) -> bool:
-    """Return True for the text of a query, which changes nothing."""
-    try:
-        return statements.is_query(statements.handler(Cursor(sql)))
-    except QuacklakeError:
-        return False
 
 
 _QUERIES = frozenset(("SELECT", "FROM", "WITH", "VALUES", "TABLE", "(", "PIVOT", "UNPIVOT", "SUMMARIZE"))

@@ -9,13 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from quacklake import TableScan
 from quacklake.core.engines.duckdb import RunningScan
 from quacklake.core.scan import ScanPlan
 from quacklake.core.sql.running import Running, TimeBudget
 from quacklake.errors import CommitConflict, LimitError, ResultTooLargeError
 from quacklake.extend.names import TableRef, quote
 from quacklake.lake.lake import LakeAt
-from quacklake.lake.table_scan import TableScan
 from quacklake.service.flight.callers import Caller
 from quacklake.service.flight.queries import Queries
 from quacklake.service.flight.settings import FlightSettings

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from quacklake import Safety
 from quacklake.config import parse_duration, parse_size
-from quacklake.core.sql.safety import Safety
 from quacklake.errors import ConfigError
 from quacklake.service.settings import ServiceSettings, is_loopback
 

@@ -14,14 +14,14 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import flight
 
-from quacklake.core.sql.bulk_inserts import bulk_insert
-from quacklake.core.sql.session import Session
+from quacklake import Session
+from quacklake.dbapi.bulk_inserts import bulk_insert
 from quacklake.errors import CancelledError, InputError, UnsupportedFeatureError
 from quacklake.service.expansion import plain_batch, plain_schema, unpacked_size
 from quacklake.service.flight.appends import read_chunk
 from quacklake.service.flight.callers import Caller
 from quacklake.service.flight.parameters import parameters_of, rows_of, schema_of
-from quacklake.service.flight.queries import Answer, Parameters, Queries, Statement, is_reading, run_one, snapshot_of
+from quacklake.service.flight.queries import Answer, Parameters, Queries, Statement, run_one, snapshot_of
 from quacklake.service.flight.settings import FlightSettings
 from quacklake.service.flight.streams import Held, Stream, of_table
 from quacklake.service.flight.tickets import Sealer
@@ -171,7 +171,7 @@ class Statements:
     @contextmanager
     def _prompt(self, asked: Asked, number: str, slow: threading.Event) -> Iterator[None]:
         """Cancel a prepared query that does not begin to answer soon, and say so."""
-        if not asked.is_prepared or asked.transaction is not None or not is_reading(asked.sql):
+        if not asked.is_prepared or asked.transaction is not None or not Session.is_query(asked.sql):
             yield
             return
 

@@ -13,9 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from quacklake import Session
 from quacklake.core.catalog.turns import acting_for
-from quacklake.core.sql.session import Session
-from quacklake.core.sql.statements.transactions import commit_or_raise
 from quacklake.errors import InputError, NotFoundError, NotPermittedError, TenantBusyError
 from quacklake.service.flight.callers import Caller
 from quacklake.service.flight.queries import CATALOG, Answer, Sessions, Statement, run_one
@@ -128,7 +127,7 @@ class Transactions:
                 if found.rows is not None:
                     found.rows.keep(self._settings.size("max_kept"))
                 if commit:
-                    commit_or_raise(session)
+                    session.commit()
                 else:
                     session.sql("ROLLBACK")
             finally:

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from quacklake.core.engines.duckdb.connections import reading
 from quacklake.core.format.mappings import NameMapping
-from quacklake.core.format.objects import FIELD_ROW_ID, NAME_POS, NAME_ROW_ID, NAME_SNAPSHOT_ID, TableInfo
+from quacklake.core.format.objects import FIELD_ROW_ID, NAME_POS, NAME_ROW_ID, NAME_SNAPSHOT_ID
 from quacklake.core.format.types import can_widen
-from quacklake.core.operations.context import LakeContext
-from quacklake.core.scan import ScanPlan
-from quacklake.core.scan.plan import FILES
 from quacklake.core.storage.parquet import read_footer
 from quacklake.core.storage.vectors import dated_positions
 from quacklake.errors import CorruptFileError, UnsupportedFeatureError
+from quacklake.extend.duckdbs import Connection
+from quacklake.extend.history import TableHistory
 from quacklake.extend.names import literal, quote
 from quacklake.extend.schemas import Column, TableSchema
 from quacklake.extend.stores import Store
@@ -130,71 +126,32 @@ def _widens(stored: str, wanted: str) -> bool:
 class RowCopier:
     """Writes rows of a table as a Parquet file that every reader of Iceberg takes, with field ids and row ids."""
 
-    def __init__(self, context: LakeContext) -> None:
-        self._context = context
+    def __init__(self, history: TableHistory) -> None:
+        self._history = history
 
-    def copy_file(
-        self, table: TableInfo, file: DataFile, schema: TableSchema, mappings: Mapping[int, NameMapping], newest: int
-    ) -> pa.Buffer:
+    def copy_file(self, file: DataFile, schema: TableSchema) -> pa.Buffer:
         """Return a copy of a data file with all of its rows, deleted ones too, each at its position."""
-        row: dict[str, Any] = dict.fromkeys(FILES.names)
-        row |= {
-            "data_file_id": file.id,
-            "path": file.path,
-            "record_count": file.records,
-            "file_size_bytes": file.size,
-            "row_id_start": file.row_id_start,
-            "begin_snapshot": file.begin,
-            "mapping_id": file.mapping_id,
-        }
-        known = () if file.mapping_id is None else (mappings[file.mapping_id],)
-        files = pa.Table.from_pylist([row], FILES)
-        return self._copy(self._plan(table, schema, newest, files, known), "_ql_position", file.records)
+        with self._history.open_rows(schema, file=file.id) as (connection, query):
+            return self._copy(connection, query, schema, "_ql_position", file.records)
 
-    def copy_inlined(self, table: TableInfo, schema: TableSchema, rows: pa.Table, newest: int) -> pa.Buffer:
+    def copy_inlined(self, schema: TableSchema, rows: pa.Table) -> pa.Buffer:
         """Return inlined rows as a file, in the order of their row ids."""
-        plan = self._plan(table, schema, newest, FILES.empty_table(), (), rows)
-        return self._copy(plan, "_ql_row_id", rows.num_rows)
+        with self._history.open_rows(schema, rows=rows) as (connection, query):
+            return self._copy(connection, query, schema, "_ql_row_id", rows.num_rows)
 
-    def _plan(
-        self,
-        table: TableInfo,
-        schema: TableSchema,
-        newest: int,
-        files: pa.Table,
-        mappings: Sequence[NameMapping],
-        inlined: pa.Table | None = None,
-    ) -> ScanPlan:
-        return ScanPlan(
-            table_id=table.id,
-            schema_name=table.schema_name,
-            table_name=table.name,
-            snapshot_id=newest,
-            root=self._context.store.root,
-            schema=schema,
-            files=files,
-            inlined=inlined,
-            # nothing is assumed of the fields inside nested columns: each file is asked
-            shaped_at=newest,
-            reshaped=True,
-            mappings=tuple(mappings),
-        )
-
-    def _copy(self, plan: ScanPlan, order: str, expected: int) -> pa.Buffer:
-        columns = plan.schema.columns
+    def _copy(self, connection: Connection, query: str, schema: TableSchema, order: str, expected: int) -> pa.Buffer:
+        columns = schema.columns
         select = ", ".join(f"CAST({quote(each.name)} AS {copied_type(each)}) AS {quote(each.name)}" for each in columns)
         ids = ", ".join([*map(_field_id, columns), f"{literal(NAME_ROW_ID)}: {FIELD_ROW_ID:d}"])
         with tempfile.TemporaryDirectory(prefix="quacklake-") as folder:
             target = Path(folder, "copy.parquet")
-            with self._context.engine.connection() as connection, reading():
-                query = self._context.engine.bind(connection, plan, rows=True)
-                rows = f"SELECT {select}, _ql_row_id AS {quote(NAME_ROW_ID)} FROM ({query}) ORDER BY {order}"
-                clauses = f"FORMAT parquet, FIELD_IDS {{{ids}}}, COMPRESSION snappy"
-                connection.execute(f"COPY ({rows}) TO {literal(str(target))} ({clauses})")
+            rows = f"SELECT {select}, _ql_row_id AS {quote(NAME_ROW_ID)} FROM ({query}) ORDER BY {order}"
+            clauses = f"FORMAT parquet, FIELD_IDS {{{ids}}}, COMPRESSION snappy"
+            connection.execute(f"COPY ({rows}) TO {literal(str(target))} ({clauses})")
             content = pa.py_buffer(target.read_bytes())
         written = pq.ParquetFile(pa.BufferReader(content)).metadata.num_rows
         if written != expected:
-            raise CorruptFileError(f"a copy of rows of {plan.schema_name}.{plan.table_name} has {written} rows")
+            raise CorruptFileError(f"a copy of rows of {self._history.name} has {written} rows")
         return content
 
 

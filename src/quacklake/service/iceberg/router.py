@@ -19,7 +19,6 @@ from weakref import WeakKeyDictionary
 from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
-from quacklake.core.catalog import Catalog
 from quacklake.core.format.names import full_name, parts_of
 from quacklake.core.format.objects import TableInfo
 from quacklake.errors import InputError, NotFoundError, QuacklakeError, UnauthenticatedError
@@ -72,7 +71,7 @@ class _Catalog:
     def __init__(self, gate: Gate, settings: IcebergSettings) -> None:
         self._gate = gate
         self._settings = settings
-        self._lakes: WeakKeyDictionary[Catalog, LakeTables] = WeakKeyDictionary()
+        self._lakes: WeakKeyDictionary[object, LakeTables] = WeakKeyDictionary()
         self._lock = threading.Lock()
 
     async def answer(self, request: Request, rest: str) -> Response:
@@ -213,7 +212,7 @@ class _Catalog:
             raise Refusal(403, "ForbiddenException", "rows or columns of this table are hidden: read it by SQL")
         if request.method == "HEAD":
             return Response(status_code=204)
-        loaded = self._tables(identity).load(table.schema_name, table.name)
+        loaded = self._tables(identity).load(table.schema_name, table.name, lake=identity.lake)
         etag = f'"{loaded.etag}"'
         if request.headers.get("if-none-match") == etag:
             return Response(status_code=304, headers={"ETag": etag})
@@ -224,11 +223,11 @@ class _Catalog:
         return _json(answer, request, headers={"ETag": etag})
 
     def _tables(self, identity: Identity) -> LakeTables:
-        context = identity.lake.handle.context
+        catalog = identity.lake.handle.context.catalog
         with self._lock:
-            found = self._lakes.get(context.catalog)
+            found = self._lakes.get(catalog)
             if found is None:
-                found = self._lakes[context.catalog] = LakeTables(context, self._settings)
+                found = self._lakes[catalog] = LakeTables(identity.lake, self._settings)
         return found
 
 

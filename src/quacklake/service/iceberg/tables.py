@@ -16,13 +16,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quacklake.core.catalog import InlinedRows
-from quacklake.core.catalog.reading.lifetimes import snapshot_range
-from quacklake.core.operations.context import LakeContext
-from quacklake.core.scan.inlined_rows import decode_inlined
-from quacklake.errors import NotFoundError, UnsupportedFeatureError
+from quacklake.errors import UnsupportedFeatureError
+from quacklake.extend.history import TableHistory
+from quacklake.extend.names import quote
 from quacklake.extend.schemas import TableSchema
 from quacklake.extend.stores import Store
+from quacklake.lake import Lake
 from quacklake.service.iceberg.avro import Manifest, encode_list, encode_manifest
 from quacklake.service.iceberg.cache import Cache, Made
 from quacklake.service.iceberg.copies import FileReader, RowCopier
@@ -61,38 +60,28 @@ class LoadedTable:
 class LakeTables:
     """The tables of one lake. Safe to share between threads."""
 
-    def __init__(self, context: LakeContext, settings: IcebergSettings) -> None:
-        self._context = context
+    def __init__(self, lake: Lake, settings: IcebergSettings) -> None:
+        self._lake = lake
         self._settings = settings
-        store, folder = _cache_place(context, settings)
-        self._cache = Cache(store, folder, settings)
-        self._files = FileReader(context.store)
+        self._store = lake.handle.context.store
+        self._cache = Cache(*_cache_place(lake, self._store, settings), settings)
+        self._files = FileReader(self._store)
         self._loaded: OrderedDict[tuple[object, ...], tuple[LoadedTable, float]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def load(self, schema: str, name: str, version: int | None = None) -> LoadedTable:
-        """Return a table of the newest snapshot, with the older ones that are kept.
+    def load(self, schema: str, name: str, version: int | None = None, *, lake: Lake | None = None) -> LoadedTable:
+        """Return a table of the newest snapshot, with the older ones that are kept; ``lake`` is as a principal sees it.
 
         Raise ``NotFoundError``, or ``UnsupportedFeatureError`` with the reason why it cannot be served.
         """
-        version = version or self._settings.format_version
-        with self._context.catalog.read() as reader:
-            known = snapshot_range(reader)
-            snapshot = reader.snapshots.latest()
-            table = reader.tables.find(snapshot, schema, name)
-        if table is None:
-            raise NotFoundError(f'there is no table "{schema}.{name}"')
-        key = (table.id, table.uuid, schema, name, version, *known)
-        with self._cache.making(f"{table.id}"):
+        version, lake = version or self._settings.format_version, lake or self._lake
+        table = f"{quote(schema)}.{quote(name)}"
+        key = (version, *TableHistory.find_key(lake, table))
+        with self._cache.making(f"{key[1]}"):
             found = self._remembered(key)
             if found is None:
-                with self._context.catalog.read() as reader:
-                    snapshot = reader.snapshots.latest()
-                    table = reader.tables.find(snapshot, schema, name) or table
-                    source = read_source(reader, self._context.store, snapshot, table, self._settings)
-                    encoding = self._context.catalog.encoding
-                build = _Build(self._context, self._settings, self._cache, self._files, source, version, encoding)
-                found = build.load()
+                source = read_source(lake, table, self._settings)
+                found = _Build(lake, self._store, self._settings, self._cache, self._files, source, version).load()
                 with self._lock:
                     self._loaded[key] = (found, time.monotonic())
                     while len(self._loaded) > _REMEMBERED:
@@ -115,14 +104,17 @@ class LakeTables:
         return known[0] if known and time.monotonic() - known[1] < self._settings.cache_seconds / 4 else None
 
 
-def _cache_place(context: LakeContext, settings: IcebergSettings) -> tuple[Store, str]:
+def _identity(lake: Lake, store: Store) -> str:
+    """Return a text that differs between lakes."""
+    return f"{lake.handle.context.catalog.url}\n{lake.catalog}\n{store.root}"  # principals may not ask for it
+
+
+def _cache_place(lake: Lake, store: Store, settings: IcebergSettings) -> tuple[Store, str]:
     """Return the store of generated files, and the folder of this lake in it."""
     if settings.cache_path is None:
-        return context.store, CACHE_FOLDER
-    store = Store.open(settings.cache_path, s3=context.store.s3, label=context.store.label)
-    catalog = context.catalog
-    identity = f"{catalog.url}\n{catalog.tenant}\n{context.store.root}"
-    return store, f"{hashlib.sha256(identity.encode()).hexdigest()[:24]}/"
+        return store, CACHE_FOLDER
+    other = Store.open(settings.cache_path, s3=store.s3, label=store.label)
+    return other, f"{hashlib.sha256(_identity(lake, store).encode()).hexdigest()[:24]}/"
 
 
 class _Build:
@@ -130,37 +122,36 @@ class _Build:
 
     def __init__(
         self,
-        context: LakeContext,
+        lake: Lake,
+        store: Store,
         settings: IcebergSettings,
         cache: Cache,
         files: FileReader,
         source: Source,
         version: int,
-        encoding: str,
     ) -> None:
         self._settings = settings
         self._cache = cache
         self._files = files
         self._source = source
+        self._history = source.history
         self._version = version
-        self._encoding = encoding
-        self._table = source.table
-        self._store = context.store
-        self._copier = RowCopier(context)
-        self._statistics = Statistics(source.statistics)
-        self._names = NameMappings(source.mappings)
+        self._store = store
+        self._copier = RowCopier(self._history)
+        self._statistics = Statistics(self._history.statistics)
+        self._names = NameMappings(self._history.mappings)
         self._manifests: dict[tuple[object, ...], Manifest | None] = {}
         self._placed: dict[tuple[int, int], Placed] = {}
         self._digests: dict[int, str] = {}
         self._decoded: dict[int, pa.Table | None] = {}
-        self._lake = f"{context.catalog.url}\n{context.catalog.tenant}\n{context.store.root}"
+        self._lake = _identity(lake, store)
 
     def load(self) -> LoadedTable:
-        source, current = self._source, self._source.past[-1]
+        history, current = self._history, self._history.schemas[-1]
         served = serve(current[1], self._version)  # what cannot be served now is refused, whatever it was
-        times = dict(source.snapshots)
+        times = dict(history.snapshots)
         kept: list[tuple[int, list[int], ServedSchema]] = []
-        for point, seen_by in reversed(states(times, source.points(), self._settings.states)):
+        for point, seen_by in reversed(states(times, self._source.points, self._settings.states)):
             reason = self._refusal(seen_by[0])
             if reason is not None:
                 if not kept:
@@ -177,14 +168,14 @@ class _Build:
             properties["schema.name-mapping.default"] = mapping
         metadata = table_metadata(
             version=self._version,
-            table_uuid=self._table.uuid,
-            location=unwritable(self._store.scheme, self._table.uuid),
-            name=self._table.qualified_name,
-            schemas=[serve(schema, self._version).json(id_) for id_, schema in source.past if id_ in schemas],
+            table_uuid=self._history.uuid,
+            location=unwritable(self._store.scheme, self._history.uuid),
+            name=self._history.name,
+            schemas=[serve(schema, self._version).json(id_) for id_, schema in history.schemas if id_ in schemas],
             current_schema=current[0],
-            last_column_id=source.last_column_id,
+            last_column_id=history.last_column_id,
             snapshots=snapshots,
-            next_row_id=source.next_row_id,
+            next_row_id=history.next_row_id,
             properties=properties,
         )
         etag = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode()).hexdigest()
@@ -192,7 +183,7 @@ class _Build:
 
     def _schema(self, snapshot: int) -> tuple[int, TableSchema]:
         """Return the columns at a snapshot, and the snapshot that made them, which is their id."""
-        past = self._source.past
+        past = self._history.schemas
         return next((each for each in reversed(past) if each[0] <= snapshot), past[0])
 
     def _refusal(self, snapshot: int) -> UnsupportedFeatureError | None:
@@ -202,7 +193,7 @@ class _Build:
             reason = serve(schema, self._version).copied
         except UnsupportedFeatureError as error:
             return error
-        if reason is None and not self._source.mappings:
+        if reason is None and not self._history.mappings:
             return None
         size = 0
         for chunk in self._source.chunks:
@@ -212,7 +203,7 @@ class _Build:
                     size += file.size
                     if size > self._settings.copy_bytes:
                         return UnsupportedFeatureError(
-                            f"readers of Iceberg cannot read the files of {self._table.qualified_name} as they are:"
+                            f"readers of Iceberg cannot read the files of {self._history.name} as they are:"
                             f" {reason_of}; and they are too large to be copied",
                             hint="raise copy_bytes of the Iceberg catalog, or change the column",
                         )
@@ -221,7 +212,7 @@ class _Build:
     def _unfit(self, file: DataFile, schema: TableSchema) -> str | None:
         if file.mapping_id is None:
             return None
-        mapping = self._source.mappings.get(file.mapping_id)
+        mapping = self._history.mappings.get(file.mapping_id)
         if mapping is None:
             return "its name mapping is gone"
         return self._files.unfit(file, mapping, schema) or self._names.conflict(mapping)
@@ -372,7 +363,7 @@ class _Build:
             places = {str(id_): vectors[placed[id_].url] for id_ in found}
             return content, told | {"vectors": {id_: [v.offset, v.length, v.rows] for id_, v in places.items()}}
 
-        key = self._cache.key("deleted", self._version, self._lake, self._table.uuid, facts)
+        key = self._cache.key("deleted", self._version, self._lake, self._history.uuid, facts)
         return self._cache.once(key, "puffin" if self._version >= 3 else "parquet", make)
 
     def _place(self, file: DataFile, schema_id: int, schema: TableSchema, served: ServedSchema) -> Placed:
@@ -381,7 +372,7 @@ class _Build:
         if known is None:
             if served.copied is None and self._unfit(file, schema) is None:
                 if file.mapping_id is not None:
-                    self._names.use(self._source.mappings[file.mapping_id])
+                    self._names.use(self._history.mappings[file.mapping_id])
                 known = self._in_place(file)
             else:
                 known = self._copied(file, schema)
@@ -393,16 +384,16 @@ class _Build:
 
     def _copied(self, file: DataFile, schema: TableSchema) -> Placed:
         def make() -> tuple[pa.Buffer, dict[str, Any]]:
-            copy = self._copier.copy_file(self._table, file, schema, self._source.mappings, self._source.newest)
+            copy = self._copier.copy_file(file, schema)
             return copy, {}
 
         facts = (file.id, file.path, file.size, file.records, file.row_id_start, file.mapping_id)
-        key = self._cache.key("copy", self._lake, self._table.uuid, facts, repr(schema.columns))
+        key = self._cache.key("copy", self._lake, self._history.uuid, facts, repr(schema.columns))
         made = self._cache.once(key, "parquet", make)
         return Placed(made.url, made.size)
 
     def _schema_of(self, schema_id: int) -> TableSchema:
-        return next(schema for id_, schema in self._source.past if id_ == schema_id)
+        return next(schema for id_, schema in self._history.schemas if id_ == schema_id)
 
     # -- inlined rows ------------------------------------------------------------------------------------------------
 
@@ -412,10 +403,8 @@ class _Build:
         if rows is None or not rows.num_rows:
             return None
         digest = _digest(rows)
-        key = self._cache.key("rows", self._lake, self._table.uuid, digest, repr(schema.columns))
-        made = self._cache.once(
-            key, "parquet", lambda: (self._copier.copy_inlined(self._table, schema, rows, self._source.newest), {})
-        )
+        key = self._cache.key("rows", self._lake, self._history.uuid, digest, repr(schema.columns))
+        made = self._cache.once(key, "parquet", lambda: (self._copier.copy_inlined(schema, rows), {}))
         begin = max(rows.column("begin_snapshot").to_pylist())
         file = DataFile(-1, "", rows.num_rows, made.size, begin)
         entries = [data_entry(1, begin, file, Placed(made.url, made.size), {}, self._version)]
@@ -433,10 +422,7 @@ class _Build:
 
     def _rows(self, point: int, schema_id: int, schema: TableSchema) -> pa.Table | None:
         if schema_id not in self._decoded:
-            later = [since for since, _ in self._source.past if since > schema_id]
-            parts = [_before(part, min(later, default=None)) for part in self._source.inlined]
-            parts = [part for part in parts if part.rows.num_rows]
-            self._decoded[schema_id] = decode_inlined(parts, schema, self._encoding, ends=True)
+            self._decoded[schema_id] = self._history.read_catalog_rows(schema_id)
         rows = self._decoded[schema_id]
         if rows is None:
             return None
@@ -445,15 +431,6 @@ class _Build:
         seen = pc.and_(pc.less_equal(rows.column("begin_snapshot"), point), lasting)
         chosen = rows.filter(seen).drop_columns(["end_snapshot"])
         return chosen.sort_by([("row_id", "ascending"), ("begin_snapshot", "ascending")])
-
-
-def _before(part: InlinedRows, snapshot: int | None) -> InlinedRows:
-    """Return the rows that came before a snapshot: later ones may have values that earlier columns cannot hold."""
-    if snapshot is None:
-        return part
-    return InlinedRows(
-        part.schema, part.schema_version, part.rows.filter(pc.less(part.rows.column("begin_snapshot"), snapshot))
-    )
 
 
 def _manifest(made: Made, deletes: bool, point: int, oldest: int, version: int) -> Manifest:

@@ -14,9 +14,7 @@ from quacklake.service.state import Service, service_of
 from quacklake.service.values import LakeName
 
 if TYPE_CHECKING:
-    from quacklake.core.maintenance.backup import BackupInfo
     from quacklake.extend.reporting import Progress
-    from quacklake.extend.stores import Store
     from quacklake.lake import Lake
 
 router = APIRouter(tags=["backups"])
@@ -35,13 +33,12 @@ async def list_backups(request: Request, limit: LIMIT = None, lake: LakeName = N
     if not service.settings.backups:
         return {"on": False, "backups": [], "more": 0}
 
-    def work() -> list[BackupInfo]:
-        own = whole_lake(identity)
-        return _own(own, _store(service, own))[::-1]
+    def work() -> list[dict[str, Any]]:
+        return _list(service, whole_lake(identity))[::-1]
 
     async with service.turn():
         found = await service.run(work)
-    return {"on": True, "backups": [_shown(info) for info in found[:most]], "more": max(0, len(found) - most)}
+    return {"on": True, "backups": found[:most], "more": max(0, len(found) - most)}
 
 
 @router.post("/backups", summary="Make a backup", operation_id="make_backup", status_code=202)
@@ -69,24 +66,19 @@ async def verify_backup(
 
     This needs the role admin. `quacklake restore-backup` restores a backup as a new lake.
     """
-    from quacklake.core.maintenance.backup.checking import check_backup
-
     service = service_of(request)
     identity = await service.enter(request, Role.ADMIN)
     own = whole_lake(identity)
 
-    def find() -> tuple[Store, BackupInfo]:
-        store = _store(service, own)
-        found = next((info for info in _own(own, store) if info.id == id), None)
-        if found is None:
+    def find() -> None:
+        if all(each["id"] != id for each in _list(service, own)):
             raise NotFoundError("there is no such backup")
-        return store, found
 
     async with service.turn():
-        store, info = await service.run(find)
+        await service.run(find)
 
     def work(progress: Progress) -> dict[str, Any]:
-        report = check_backup(store, info, progress)
+        report = own.maintenance.check_backup(_place(service, own), id, progress)
         verdict = "all of it is there, and as it was" if report.ok else "damaged: make a new backup, and keep others"
         return {"verdict": verdict, **asdict(report)}
 
@@ -105,31 +97,22 @@ def _place(service: Service, lake: Lake) -> str:
     return f"{place}/{row.name if '/' in row.folder else row.folder}"
 
 
-def _store(service: Service, lake: Lake) -> Store:
-    from quacklake.core.operations.stores import open_backups
-
-    return open_backups(_place(service, lake), lake.handle.context.config)
-
-
-def _own(lake: Lake, store: Store) -> list[BackupInfo]:
+def _list(service: Service, lake: Lake) -> list[dict[str, Any]]:
     """Return the backups of a lake, oldest first; several lakes may use one place."""
-    from quacklake.core.maintenance.backup import list_backups as backups_in
-
-    root = lake.handle.context.store.root
     try:
-        return [info for info in backups_in(store) if info.data_path == root]
+        found = lake.maintenance.backups(_place(service, lake))
     except ConfigError:  # its text names the folder
         raise InputError("the backups of this service cannot be read", hint=_HINT) from None
-
-
-def _shown(info: BackupInfo) -> dict[str, Any]:
-    return {
-        "id": info.id,
-        "time": info.time,
-        "snapshot": info.snapshot,
-        "files": info.files,
-        "bytes": info.bytes,
-        "format_version": info.version,
-        "encrypted": info.encrypted,
-        "missing": len(info.missing),
-    }
+    return [
+        {
+            "id": info.id,
+            "time": info.time,
+            "snapshot": info.snapshot,
+            "files": info.files,
+            "bytes": info.bytes,
+            "format_version": info.version,
+            "encrypted": info.encrypted,
+            "missing": len(info.missing),
+        }
+        for info in found
+    ]

@@ -8,9 +8,6 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 
-from quacklake.core.catalog import Catalog
-from quacklake.core.catalog.reading.health import bytes_at
-from quacklake.errors import NotFoundError, SnapshotExpiredError
 from quacklake.service.facts import LIMIT, page_size, whole_lake
 from quacklake.service.identity import Identity, Role
 from quacklake.service.state import service_of
@@ -55,10 +52,9 @@ async def care(request: Request, limit: LIMIT = None, lake: LakeName = None) -> 
 
 
 def _care(identity: Identity, most: int) -> dict[str, Any]:
-    from quacklake.core.maintenance.scheduler import examine
-
     maintainer = whole_lake(identity).maintenance.maintainer()
-    health = examine(maintainer.catalog, maintainer.policy, maintainer.small, maintainer.small_of)
+    health = maintainer.examine()
+    grown, span = maintainer.measure_growth(dt.timedelta(days=1))
     named = sorted((health.names[id_], id_) for id_ in health.tables if id_ in health.names)
     return {
         "due": [{"job": job.kind.value, "table": job.table, "reason": job.reason} for job in maintainer.due()],
@@ -77,22 +73,8 @@ def _care(identity: Identity, most: int) -> dict[str, Any]:
         "more_tables": max(0, len(named) - most),
         "oldest_snapshot_seconds": round(health.oldest_snapshot_age.total_seconds()),
         "removable_files": health.removable_files,
-        "growth": _growth(maintainer.catalog),
+        "growth": {"bytes": grown, "seconds": max(0, round(span.total_seconds()))},
     }
-
-
-def _growth(catalog: Catalog) -> dict[str, int]:
-    """Return by how many bytes the files have grown, and in how many seconds: a day, or as far as the history goes."""
-    now = dt.datetime.now(dt.UTC)
-    with catalog.read() as reader:
-        newest = reader.snapshots.latest()
-        try:
-            since = reader.snapshots.at_time(now - dt.timedelta(days=1))
-        except (NotFoundError, SnapshotExpiredError):
-            since = reader.snapshots.oldest_unbroken()
-        grown = bytes_at(reader, newest.id) - bytes_at(reader, since.id)
-    age = dt.timedelta(days=1) if since.time is None else min(now - since.time, dt.timedelta(days=1))
-    return {"bytes": grown, "seconds": max(0, round(age.total_seconds()))}
 
 
 @router.get("/options", summary="List the options of the lake", operation_id="list_options")

@@ -83,7 +83,7 @@ async def list_partitions(
         page = found[:most]
         return {
             "table": info.qualified_name,
-            "keys": layout.keys(info),
+            "keys": at.table(table).partitioned_by,
             "partitions": [each.shown() for each in page],
             "next": cursor_of(page[-1].order) if len(found) > most else None,
         }
@@ -121,6 +121,10 @@ async def list_files(
         info = view.find_table(ref.schema, ref.name)
         most = page_size(service_of(request), limit)
         page, more = layout.files(view, info, after, most)
-        return {"keys": layout.keys(info), "files": page, "next": page[-1]["data_file_id"] if more else None}
+        return {
+            "keys": at.table(table).partitioned_by,
+            "files": page,
+            "next": page[-1]["data_file_id"] if more else None,
+        }
 
     return await answer_facts(request, facts, version, timestamp, role=Role.WRITER)

@@ -11,8 +11,8 @@ from fastapi import APIRouter, Path, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from quacklake.core.sql.parameters import from_json
-from quacklake.core.sql.result import Result
+from quacklake import Result
+from quacklake.client.parameters import from_json
 from quacklake.errors import CancelledError, InputError
 from quacklake.service.answers import Departure, RowAnswer
 from quacklake.service.encoding import FORMATS, JSON, Rows, chosen

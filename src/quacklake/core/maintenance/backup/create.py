@@ -56,7 +56,7 @@ from quacklake.core.maintenance.backup.image import (
 )
 from quacklake.core.maintenance.cleanup import BATCH, KnownPaths
 from quacklake.core.maintenance.reports import Skipped
-from quacklake.core.progress import Progress, silent
+from quacklake.core.progress import Progress, Report, silent
 from quacklake.core.storage import FileEntry, Store
 from quacklake.core.storage.store_pairs import overlap
 from quacklake.errors import (
@@ -75,7 +75,7 @@ _PRUNED = "pruned"  # the name of a file that marks a backup as being removed
 
 
 @dataclass(frozen=True, slots=True)
-class PruneReport:
+class PruneReport(Report):
     """Report of a prune: the ids of the removed backups, and the files that only they had."""
 
     backups: tuple[str, ...]
@@ -215,7 +215,7 @@ _PAGE = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class BackupReport:
+class BackupReport(Report):
     """Report of a backup. ``copied`` files were new to the place; ``skipped`` files are not in it, with reasons."""
 
     id: str

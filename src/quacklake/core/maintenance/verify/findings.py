@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from quacklake.core.format.snapshots import Snapshot
 from quacklake.core.maintenance.reports import Skipped
+from quacklake.core.progress import Report
 
 Severity = Literal["error", "warning"]
 
@@ -151,7 +152,7 @@ def finding(
 
 
 @dataclass(frozen=True, slots=True)
-class VerifyReport:
+class VerifyReport(Report):
     """Report of a verification; ``skipped`` lists what was not checked, and rules with too many findings."""
 
     snapshot: int
@@ -172,7 +173,7 @@ class VerifyReport:
 
 
 @dataclass(frozen=True, slots=True)
-class RepairReport:
+class RepairReport(Report):
     """Report of a repair, or with ``dry_run`` of its plan. ``snapshot`` is the new snapshot."""
 
     dry_run: bool

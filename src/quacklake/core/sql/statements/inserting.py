@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from quacklake.core.duckdb_versions import IS_2
-from quacklake.core.format.evolution import PRIMARY_KEY, key_columns
 from quacklake.core.format.names import fold, quote
 from quacklake.core.format.objects import TableInfo
 from quacklake.core.format.schema import Column
@@ -117,7 +116,7 @@ def _insert(scope: SessionScope, statement: Insert) -> int:
 def _upsert(scope: SessionScope, statement: Insert, conflict: Conflict) -> int:
     """Run ON CONFLICT as a merge by the primary key, whose source has one column ``excluded``; the first row counts."""
     table, theirs = scope.table, "_ql_proposed"
-    key = key_columns(table.schema, scope.tx.objects.tags(table).own.get(PRIMARY_KEY))
+    key = scope.tx.objects.primary_key(table)
     _check_conflict(conflict, key)
     sql, values, given = _proposed(scope, statement)
     rows = scope.numbered(sql, values, first=key)

@@ -15,13 +15,13 @@ import pyarrow as pa
 from quacklake.core.format.names import fold
 from quacklake.core.sql.binder import Binder
 from quacklake.core.sql.result import Result
+from quacklake.core.sql.session_transaction import ROLLED_BACK
 from quacklake.core.sql.words import Cursor
 from quacklake.errors import SqlError, nearest
 
 if TYPE_CHECKING:
     from quacklake.core.sql.session import Session
 
-_ROLLED_BACK = "the transaction was aborted by an error: COMMIT has rolled it back"
 _log = logging.getLogger("quacklake.sql")
 
 
@@ -38,9 +38,9 @@ def commit(session: Session, cursor: Cursor, _: Any) -> Result:
     A transaction that has been aborted is rolled back, without an error, as in DuckDB. The result says so.
     """
     if session.work.is_aborted(session.connection):
-        _log.warning(_ROLLED_BACK)
+        _log.warning(ROLLED_BACK)
         rollback(session, cursor, None)
-        return Result(pa.table({"Warning": [_ROLLED_BACK]}))
+        return Result(pa.table({"Warning": [ROLLED_BACK]}))
     try:
         session.work.commit()
     except BaseException:
@@ -48,14 +48,6 @@ def commit(session: Session, cursor: Cursor, _: Any) -> Result:
         raise
     session.connection.execute("COMMIT")
     return Result()
-
-
-def commit_or_raise(session: Session) -> None:
-    """Commit for a caller that sees no result. Raises ``SqlError`` after it has rolled an aborted transaction back."""
-    is_aborted = session.work.is_aborted(session.connection)
-    session.sql("COMMIT")
-    if is_aborted:
-        raise SqlError(f"TransactionContext Error: {_ROLLED_BACK}", hint="run its statements again")
 
 
 def rollback(session: Session, _: Cursor, __: Any) -> Result:

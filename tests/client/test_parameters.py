@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quacklake.core.sql.parameters import from_json, to_json
+from quacklake.client.parameters import from_json, to_json
 from quacklake.errors import InputError
 
 _SINGLE = st.one_of(

@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from quacklake.core.format.names import quote
-from quacklake.core.sql.words import words_of
 from quacklake.errors import SqlError
+from quacklake.extend.names import quote
+from quacklake.extend.sql import words_of
 
 __all__ = ["BulkInsert", "bulk_insert"]
 
