@@ -81,17 +81,21 @@ __all__ = [
     "tenants",
 ]
 
+provide("SparkCompactors", "quacklake.spark.maintenance")
 provide("adopt", "quacklake.connectors.adoption")
 provide("after_commit", "quacklake.core.materialized.views")
+provide("build_frame_merge", "quacklake.spark.lake")
 provide("connect_service", "quacklake.client")
 provide("export_to", "quacklake.transfer")
 provide("import_from", "quacklake.transfer")
+provide("merge_frame", "quacklake.spark.lake")
 provide("roll_back_views", "quacklake.core.materialized.past")
 provide("run_statement", "quacklake.pipelines.statements")
 provide("run_view_statement", "quacklake.core.materialized.statements")
 provide("with_views", "quacklake.core.materialized.watching")
 provide("source_rows", "quacklake.pipelines.statements")
 provide("spark_queries", "quacklake.spark.views")
+provide("write_frame", "quacklake.spark.lake")
 
 if not TYPE_CHECKING:
     __getattr__ = lazily(

@@ -6,13 +6,14 @@ import datetime as dt
 import html
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import pyarrow as pa
 
 from quacklake.core.format.evolution import PRIMARY_KEY, key_columns
 from quacklake.core.format.layout import key_texts
 from quacklake.core.format.objects import TableInfo
+from quacklake.core.lazy import provided
 from quacklake.core.maintenance.table_maintenance import TableMaintenance
 from quacklake.core.operations import dml, evolution
 from quacklake.core.operations.add_files import AddOptions, add_files, to_patterns
@@ -226,9 +227,7 @@ class Table(TableMaintenance, Tagged):
         if _is_spark(data):
             if evolve or dedup:
                 raise InputError("a Spark DataFrame cannot be appended with evolve= or dedup=", hint="use merge")
-            from quacklake.spark.lake import write_frame
-
-            return write_frame(self.handle, self._ref, data)
+            return cast(int, provided("write_frame")(self.handle, self._ref, data))
         source = to_source(data, self.handle.context.store, index=index)
         if dedup:
             return self._write(
@@ -272,9 +271,7 @@ class Table(TableMaintenance, Tagged):
         if _is_spark(data):
             if evolve:
                 raise InputError("a Spark DataFrame cannot overwrite with evolve=", hint="add the columns first")
-            from quacklake.spark.lake import write_frame
-
-            return write_frame(self.handle, self._ref, data, where, replace=True)
+            return cast(int, provided("write_frame")(self.handle, self._ref, data, where, replace=True))
         source = to_source(data, self.handle.context.store, index=index)
         return self._write(
             lambda tx, table: dml.overwrite(self.handle.context, tx, table, source, where, evolve=evolve) or 0,
@@ -302,10 +299,9 @@ class Table(TableMaintenance, Tagged):
         """
         given = [on] if isinstance(on, str) else on
         if _is_spark(data):
-            from quacklake.spark.lake import merge_frame
-
             keys = self._keys() if given is None else list(given)
-            return merge_frame(self.handle, self._ref, data, keys, evolve=evolve)
+            result: MergeResult = provided("merge_frame")(self.handle, self._ref, data, keys, evolve=evolve)
+            return result
         source = to_source(data, self.handle.context.store, index=index)
 
         def work(tx: Transaction, table: TableInfo) -> MergeResult:
@@ -323,9 +319,9 @@ class Table(TableMaintenance, Tagged):
         table, and ``source``, those of ``data``; ``index`` is that of ``append``.
         """
         if _is_spark(data):
-            from quacklake.spark.lake import frame_merge
-
-            return frame_merge(self.handle, self._ref, data, self._keys() if on is None else on)
+            keys = self._keys() if on is None else on
+            builder: MergeBuilder = provided("build_frame_merge")(self.handle, self._ref, data, keys)
+            return builder
         return TableMerge(self, to_source(data, self.handle.context.store, index=index), on)
 
     def _keys(self) -> list[str]:

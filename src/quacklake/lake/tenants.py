@@ -6,6 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from quacklake.core.lazy import provided
 from quacklake.core.maintenance.policy import Policy
 from quacklake.core.operations.context import boundary
 from quacklake.core.operations.handles import LakeHandle
@@ -54,9 +55,7 @@ class Tenants(TenantCatalogs):
             return TenantMaintainer(
                 self._tenancy, self.open_handle, self._config, policy, bounds, threads, refresh=_refresh_due
             )
-        from quacklake.spark.maintenance import SparkCompactors
-
-        compactors = SparkCompactors(session)
+        compactors = provided("SparkCompactors")(session)
         return TenantMaintainer(
             self._tenancy, self.open_handle, self._config, policy, bounds, threads, compactors, _refresh_due
         )

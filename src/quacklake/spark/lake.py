@@ -466,13 +466,13 @@ def merge_frame(
     handle: Handle, ref: TableRef, frame: DataFrame, keys: Sequence[str], *, evolve: bool = False
 ) -> MergeResult:
     """Update the rows whose keys a DataFrame has and insert the others, in one snapshot."""
-    merge = frame_merge(handle, ref, frame, list(keys))
+    merge = build_frame_merge(handle, ref, frame, list(keys))
     merge.when_matched_update_all().when_not_matched_insert_all()
     done = (merge.with_schema_evolution() if evolve else merge).execute()
     return MergeResult(done.updated, done.inserted)
 
 
-def frame_merge(
+def build_frame_merge(
     handle: Handle, ref: TableRef, frame: DataFrame, on: str | Sequence[str] | Expression | SparkColumn
 ) -> SparkMerge:
     """Return a builder of a merge of a DataFrame, in one snapshot."""
