@@ -23,10 +23,10 @@ import quacklake
 from quacklake.core import faults
 from quacklake.core.operations import dml
 from quacklake.core.operations.frames import to_source
-from quacklake.core.operations.keyed_changes import upsert
 from quacklake.core.operations.reference import TableRef
 from quacklake.core.transaction import Transaction
 from quacklake.errors import StreamFencedError, StreamMismatchError
+from quacklake.spark.keyed_changes import upsert
 from quacklake.spark.streams.checkpoint import SparkCheckpoint, read_from_folder
 from quacklake.spark.streams.sink import SparkSink, StreamHandle
 from tests.seeds import chance

@@ -2,9 +2,13 @@
 
 ========================  ============================================================================================
 ``extend.reads``          a table at one snapshot as a plan: data files, deleted positions, rows of the catalog
-``extend.schemas``        columns with their ids, and rows of files of any age in the columns of today
+``extend.plans``          plans as the core makes them, for engines that run a whole one at once
+``extend.predicates``     what a filter says about the columns of files, to leave files out
+``extend.schemas``        tables, columns with their ids, and rows of files of any age in the columns of today
 ``extend.files``          data files that an engine writes: names, partitions, statistics, clean-up
 ``extend.writes``         work in one commit, again after a conflict, once for a key
+``extend.partitions``     whole partitions that new rows replace
+``extend.streams``        a table as the source of a stream: positions, and the rows between them
 ``extend.names``          names of tables and columns: checked, compared, and written into SQL
 ``extend.stores``         files of a lake wherever they are
 ``extend.duckdbs``        DuckDB beside the lake, the same on every version
@@ -20,9 +24,35 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from quacklake.extend import duckdbs, files, names, reads, reporting, schemas, stores, writes
+    from quacklake.extend import (
+        duckdbs,
+        files,
+        names,
+        partitions,
+        plans,
+        predicates,
+        reads,
+        reporting,
+        schemas,
+        stores,
+        streams,
+        writes,
+    )
 
-__all__ = ["duckdbs", "files", "names", "reads", "reporting", "schemas", "stores", "writes"]
+__all__ = [
+    "duckdbs",
+    "files",
+    "names",
+    "partitions",
+    "plans",
+    "predicates",
+    "reads",
+    "reporting",
+    "schemas",
+    "stores",
+    "streams",
+    "writes",
+]
 
 
 def __getattr__(name: str) -> ModuleType:

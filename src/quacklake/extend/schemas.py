@@ -12,11 +12,12 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from quacklake.core.format.objects import TableInfo
 from quacklake.core.format.schema import FIELD_ID, Column, TableSchema
 from quacklake.core.format.types import parse_type
 from quacklake.errors import UnsupportedFeatureError
 
-__all__ = ["Column", "TableSchema", "can_conform", "conform", "is_portable"]
+__all__ = ["Column", "TableInfo", "TableSchema", "can_conform", "conform", "is_portable", "parse_type"]
 
 Rows = TypeVar("Rows", pa.RecordBatch, pa.Table)
 

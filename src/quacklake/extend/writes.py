@@ -26,7 +26,7 @@ from quacklake.extend.files import Staging
 from quacklake.extend.reads import PLACES, ReadPlan, find_deleted, find_table, plan_in
 from quacklake.lake.lake import Lake, LakeTransaction
 
-__all__ = ["Change", "Outcome", "run"]
+__all__ = ["Change", "Operation", "Outcome", "Transaction", "run"]
 
 T = TypeVar("T")
 

@@ -13,11 +13,11 @@ from quacklake.connectors.options import ConnectorOptions
 from quacklake.connectors.table_source import ReadOptions, TableSource, Unit
 from quacklake.core.operations import dml
 from quacklake.core.operations.frames import to_source
-from quacklake.core.operations.keyed_changes import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, apply_changes, upsert
 from quacklake.core.transaction import Transaction
 from quacklake.errors import ConfigError, NotFoundError
 from quacklake.extend.names import TableRef
 from quacklake.lake import Lake
+from quacklake.spark.keyed_changes import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, apply_changes, upsert
 
 Counts: TypeAlias = dict[str, Any]
 Work: TypeAlias = Callable[[Transaction], Counts]

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from quacklake.connectors.protocols import WrittenFile
 from quacklake.connectors.staging import FileStage
-from quacklake.core.operations.keyed_changes import null_key
+from quacklake.spark.keyed_changes import null_key
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from quacklake.core.format.bounds import Predicate
-from quacklake.core.format.objects import TableInfo
-from quacklake.core.format.schema import TableSchema, from_arrow
+from quacklake.core.format.schema import from_arrow
 from quacklake.core.operations.context import LakeContext
 from quacklake.core.operations.handles import LakeHandle
-from quacklake.core.transaction import Transaction
 from quacklake.errors import UnsupportedFeatureError
+from quacklake.extend.predicates import Predicate
+from quacklake.extend.schemas import TableInfo, TableSchema
+from quacklake.extend.writes import Transaction
 from quacklake.spark.expressions.translator import ExpressionScope
 from quacklake.spark.read.scan import SparkScan
 from quacklake.spark.runtime.local import arrow_schema, with_variants
@@ -72,7 +72,7 @@ class SparkEngine:
                 "rows with times of an encrypted lake can be changed only in a session with the type TIME",
                 hint="set spark.sql.timeType.enabled, or change them with lake.table(…)",
             )
-        return Staging(self.session, self.context.store, table.location, sealed)
+        return Staging(self.session, self.writer.store, table.location, sealed)
 
 
 def schema_of(columns: DataFrame | StructType) -> TableSchema:

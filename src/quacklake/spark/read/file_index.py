@@ -32,12 +32,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from quacklake.core.format.names import fold
 from quacklake.core.format.objects import NAME_POS, NAME_SNAPSHOT_ID
-from quacklake.core.scan import ScanPlan
-from quacklake.core.storage import Store
 from quacklake.core.storage.vectors import deleted_positions
 from quacklake.errors import CorruptFileError, UnsupportedFeatureError
+from quacklake.extend.names import fold
+from quacklake.extend.plans import ScanPlan
+from quacklake.extend.stores import Store
 from quacklake.spark.runtime.local import to_frame
 from quacklake.spark.runtime.session import LISTING, has_scalars, is_connect, place_of, settings
 from quacklake.spark.runtime.settings import file_path, spark_path, spark_uri

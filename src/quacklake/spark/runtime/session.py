@@ -17,9 +17,9 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from quacklake.core.format.schema import Column
-from quacklake.core.storage import Store
 from quacklake.errors import InputError, MissingExtraError, UnsupportedFeatureError
+from quacklake.extend.schemas import Column
+from quacklake.extend.stores import Store
 from quacklake.spark.runtime.settings import STEADY, Version, find_java, parse_version, spark_settings
 from quacklake.spark.runtime.types import quote
 

@@ -13,8 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import quote as percent_encode
 
-from quacklake.core.storage.store import Store
 from quacklake.errors import MissingExtraError, UnsupportedFeatureError, UnsupportedVersionError
+from quacklake.extend.stores import Store
 
 Version = tuple[int, int]
 

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quacklake.core.duckdb_versions import arrow_table
 from quacklake.core.engines.duckdb.connections import writing
-from quacklake.core.format.names import quote
-from quacklake.core.format.objects import TableInfo
 from quacklake.core.operations import dml, evolution
 from quacklake.core.operations.context import LakeContext
 from quacklake.core.operations.frames import to_source
-from quacklake.core.transaction import Transaction
 from quacklake.errors import ConstraintError, InputError, SchemaMismatchError
+from quacklake.extend.duckdbs import arrow_table
+from quacklake.extend.names import quote
+from quacklake.extend.schemas import TableInfo
+from quacklake.extend.writes import Transaction
 
 CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = "_change_type", "_commit_version", "_commit_timestamp"
 FEED_NAMES = (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP)

@@ -13,7 +13,7 @@ import quacklake
 from quacklake.core.operations import dml
 from quacklake.core.operations.frames import to_source
 from quacklake.core.transaction import Transaction
-from quacklake.spark.changes.partition_overwrite import overwrite_partitions
+from quacklake.extend.partitions import overwrite_partitions
 
 SCHEMA = pa.schema([("id", pa.int64()), ("k", pa.string()), ("d", pa.date32())])
 
