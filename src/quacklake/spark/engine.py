@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -14,7 +15,6 @@ from quacklake.core.operations.handles import LakeHandle
 from quacklake.errors import UnsupportedFeatureError
 from quacklake.extend.predicates import Predicate
 from quacklake.extend.schemas import TableInfo, TableSchema
-from quacklake.extend.writes import Transaction
 from quacklake.spark.expressions.translator import ExpressionScope
 from quacklake.spark.read.scan import SparkScan
 from quacklake.spark.runtime.local import arrow_schema, with_variants
@@ -22,6 +22,9 @@ from quacklake.spark.runtime.session import find_session, has_time
 from quacklake.spark.write.rows import SparkRows
 from quacklake.spark.write.tasks import Staging
 from quacklake.spark.write.writer import SparkWriter
+
+if TYPE_CHECKING:
+    from quacklake.extend.writes import Transaction
 
 
 @dataclass(frozen=True, slots=True)

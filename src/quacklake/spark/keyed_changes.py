@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,7 +16,9 @@ from quacklake.errors import ConstraintError, InputError, SchemaMismatchError
 from quacklake.extend.duckdbs import arrow_table
 from quacklake.extend.names import quote
 from quacklake.extend.schemas import TableInfo
-from quacklake.extend.writes import Transaction
+
+if TYPE_CHECKING:
+    from quacklake.extend.writes import Transaction
 
 CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = "_change_type", "_commit_version", "_commit_timestamp"
 FEED_NAMES = (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP)

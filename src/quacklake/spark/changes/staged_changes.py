@@ -24,7 +24,6 @@ from quacklake.errors import ConstraintError, InputError
 from quacklake.extend.plans import ScanPlan
 from quacklake.extend.schemas import TableInfo
 from quacklake.extend.stores import Store
-from quacklake.extend.writes import Transaction
 from quacklake.spark.changes.task_deletes import DeletedRows, DeleteTask, shared_out
 from quacklake.spark.engine import SparkEngine
 from quacklake.spark.expressions.translator import Filter
@@ -37,6 +36,8 @@ from quacklake.spark.write.rows import SparkRows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from quacklake.extend.writes import Transaction
 
 
 KIND = "_ql_kind"

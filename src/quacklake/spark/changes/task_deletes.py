@@ -10,6 +10,7 @@ import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,11 +19,13 @@ from quacklake.core.engines.duckdb import DuckDBEngine, FileWriter, Vectors
 from quacklake.core.engines.duckdb.finding import matching
 from quacklake.core.transaction import NewDeleteFile, positions_by_file, touched_files
 from quacklake.errors import InputError
-from quacklake.extend.plans import ScanPlan
-from quacklake.extend.schemas import TableInfo
-from quacklake.extend.stores import Store
-from quacklake.spark.expressions.translator import Filter
 from quacklake.spark.read.slices import SLICE_BYTES
+
+if TYPE_CHECKING:
+    from quacklake.extend.plans import ScanPlan
+    from quacklake.extend.schemas import TableInfo
+    from quacklake.extend.stores import Store
+    from quacklake.spark.expressions.translator import Filter
 
 
 @dataclass(frozen=True, slots=True)

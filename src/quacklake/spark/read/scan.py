@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,7 +30,6 @@ from quacklake.errors import UnsupportedFeatureError
 from quacklake.extend.names import fold
 from quacklake.extend.plans import FeedPlan, ScanPlan
 from quacklake.extend.schemas import Column
-from quacklake.extend.stores import Store
 from quacklake.spark.keyed_changes import FEED_NAMES
 from quacklake.spark.read.file_index import Deletes, free_name, read_files
 from quacklake.spark.read.slices import state_slices
@@ -38,6 +37,9 @@ from quacklake.spark.runtime.failures import reaching
 from quacklake.spark.runtime.local import carried, inlined_columns, inlined_rows, shown_columns, shown_rows, to_frame
 from quacklake.spark.runtime.session import has_time, require_types
 from quacklake.spark.runtime.types import initial_value, quote, read_type, shown, shown_type
+
+if TYPE_CHECKING:
+    from quacklake.extend.stores import Store
 
 _HERE = 1000  # the most footers that this process reads faster than Spark starts Python on the executors
 _A_TASK = 250

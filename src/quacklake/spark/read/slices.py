@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from quacklake.extend.plans import FeedPlan, ScanPlan
+if TYPE_CHECKING:
+    from quacklake.extend.plans import FeedPlan, ScanPlan
 
 SLICE_BYTES = 128 << 20
 """About how much of files one part has."""

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -31,7 +32,6 @@ from quacklake.errors import (
     UnsupportedFeatureError,
 )
 from quacklake.extend.schemas import Column, TableInfo, TableSchema, parse_type
-from quacklake.extend.writes import Transaction
 from quacklake.spark.runtime.failures import each_task
 from quacklake.spark.runtime.local import arrow_schema, with_variants
 from quacklake.spark.runtime.session import has_time
@@ -39,6 +39,9 @@ from quacklake.spark.runtime.stored_texts import expression_text
 from quacklake.spark.runtime.types import adopted, initial_value, plain_in_parquet, quote, required, stored
 from quacklake.spark.write.tasks import Fetch, write_task
 from quacklake.spark.write.writer import SortBy, SparkWriter, WriteJob, Written
+
+if TYPE_CHECKING:
+    from quacklake.extend.writes import Transaction
 
 DYNAMIC = "dynamic"
 OVERWRITE_MODES = ("static", DYNAMIC)
