@@ -72,7 +72,7 @@ def test_examples_in_docstrings_are_true(module: ModuleType) -> None:
     assert doctest.testmod(module).failed == 0
 
 
-_MOST_EXTENSION_NAMES = 65
+_MOST_EXTENSION_NAMES = 119
 """The public names of the extension API today; it may have fewer than 120 when all products stand on it."""
 
 

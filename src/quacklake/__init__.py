@@ -101,8 +101,12 @@ __all__ = [
 ]
 
 provide("after_commit", "quacklake.core.materialized.views")
+provide("build_frame_merge", "quacklake.spark.lake")
 provide("connect_service", "quacklake.client")
 provide("export_to", "quacklake.transfer")
+provide("build_compactors", "quacklake.spark.maintenance")
+provide("from_column", "quacklake.spark.columns")
+provide("merge_frame", "quacklake.spark.lake")
 provide("find_frame", "quacklake.inputs.frames")
 provide("foreign_table", "quacklake.connectors.adoption")
 provide("import_from", "quacklake.transfer")
@@ -113,6 +117,7 @@ provide("run_view_statement", "quacklake.core.materialized.statements")
 provide("with_views", "quacklake.core.materialized.watching")
 provide("source_rows", "quacklake.pipelines.statements")
 provide("spark_queries", "quacklake.spark.views")
+provide("write_frame", "quacklake.spark.lake")
 
 if not TYPE_CHECKING:
     __getattr__ = lazily(

@@ -34,7 +34,6 @@ NAMES = [name for name in SCALARS if name != "unknown"]
 def test_every_documented_name_is_known(name: str) -> None:
     assert parse_type(name).base == SCALARS[name].name
     assert parse_type(name.upper()) == parse_type(name)
-    assert types.spark_type(name)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "variant"])
@@ -58,7 +57,6 @@ def test_a_decimal_round_trips(size: tuple[int, int]) -> None:
     assert str(parse_type(text)) == str(parse_type(f" DECIMAL( {size[0]} , {size[1]} ) ")) == text
     assert from_arrow_type(arrow_type(text)) == text
     assert types.duckdb_type(text) == text.upper()
-    assert types.spark_type(text) == text.upper()
 
 
 @pytest.mark.parametrize("text", ["decimal(0,0)", "decimal(39,2)", "decimal(4,5)", "decimal(4)", "decimal(a,b)"])

@@ -19,7 +19,7 @@ from quacklake.errors import (
     StreamFencedError,
     StreamMismatchError,
 )
-from quacklake.spark.streams.source import StreamSource
+from quacklake.extend.streams import StreamSource
 from tests.catalog.stock import Stock
 
 

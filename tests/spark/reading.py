@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import duckdb
 
 import quacklake
-from quacklake.core.format.names import quote
+from quacklake.extend.names import quote
 from quacklake.spark.runtime.session import to_arrow
 from tests.conformance.clients import plain_duckdb
 from tests.conformance.history import History, Row, TableState, _sorted, canonical

@@ -117,7 +117,7 @@ def test_filters_rule_out_files_and_parts_are_groups_of_files(
 ) -> None:
     lake = site.lake()
     quacklake.spark(lake, session)
-    monkeypatch.setattr("quacklake.core.scan.feed.SLICE_BYTES", 1)
+    monkeypatch.setattr("quacklake.spark.read.slices.SLICE_BYTES", 1)
     table = lake.create_table("t", {"id": pa.int64(), "day": pa.date32()})
     for number in range(4):
         table.append(lake_rows(number))
@@ -258,7 +258,7 @@ def test_nothing_of_the_catalog_goes_to_executors(
     table = lake.create_table("t", pa.table({"id": range(100)}))
     table.append(pa.table({"id": range(100)}))
     quacklake.spark(lake, session)
-    monkeypatch.setattr("quacklake.core.scan.feed.SLICE_BYTES", 1)
+    monkeypatch.setattr("quacklake.spark.read.slices.SLICE_BYTES", 1)
     schema = StructType().add("id", LongType())
     source = source_class(str(SparkFormat.of(session)._listener.address))({"lake": site.url, "table": "t"})
     assert site.url.encode() in dumps(source), "Spark keeps it for the driver"

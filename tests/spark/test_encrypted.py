@@ -77,7 +77,7 @@ def test_no_key_is_in_what_spark_shows_and_each_task_has_its_own_only(
     site = make_site("sqlite", 0, encrypted=True)
     fill(site)
     keys = keys_of(site)
-    monkeypatch.setattr("quacklake.core.scan.feed.SLICE_BYTES", 1)
+    monkeypatch.setattr("quacklake.spark.read.slices.SLICE_BYTES", 1)
     made: list[bytes] = []
     to_frame = scan.to_frame
 

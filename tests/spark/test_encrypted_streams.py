@@ -16,9 +16,10 @@ import quacklake
 from quacklake.core import faults
 from quacklake.core.faults import Fault, FaultInjected
 from quacklake.errors import CorruptFileError
+from quacklake.extend.streams import StreamSource
 from quacklake.spark.read.scan import read_slice
 from quacklake.spark.streams.pipeline import slices_of
-from quacklake.spark.streams.source import EARLIEST, StreamSource
+from quacklake.spark.streams.source import EARLIEST
 from tests.conformance.clients import LakeSite
 
 from .test_encrypted import fill, keys_of
@@ -98,7 +99,7 @@ def test_inserts_stream_through_plain_spark_code(site: LakeSite, session: SparkS
 
 
 def test_each_task_gets_the_keys_of_its_own_files_only(site: LakeSite, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quacklake.core.scan.feed.SLICE_BYTES", 1)
+    monkeypatch.setattr("quacklake.spark.read.slices.SLICE_BYTES", 1)
     lake = site.lake()
     keys = [key.encode() for key in lake.table("t").plan().files.column("encryption_key").to_pylist()]
     source = StreamSource(lake._context, lake.table("t").info)

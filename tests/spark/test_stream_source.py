@@ -14,9 +14,10 @@ import pytest
 
 import quacklake
 from quacklake.errors import InputError, NotFoundError, SnapshotExpiredError, StreamMismatchError
+from quacklake.extend.streams import StreamSource
 from quacklake.spark.read.scan import read_slice
 from quacklake.spark.streams.pipeline import slices_of
-from quacklake.spark.streams.source import EARLIEST, LATEST, Position, StreamSource
+from quacklake.spark.streams.source import EARLIEST, LATEST, Position, open_source
 from tests.seeds import LONG, chance
 
 pytest.importorskip("pyspark")
@@ -34,7 +35,7 @@ def lake(tmp_path: Path) -> Iterator[quacklake.Lake]:
 
 
 def source_of(lake: quacklake.Lake, name: str = "t", **options: Any) -> StreamSource:
-    return StreamSource(lake._context, lake.table(name).info, **options)
+    return open_source(lake._context, lake.table(name).info, **options)
 
 
 def read(source: StreamSource, start: Position, end: Position) -> list[tuple[Any, ...]]:
@@ -90,7 +91,7 @@ def test_any_history_streams_as_its_change_feed_tells_it(
     number: int, lake: quacklake.Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dice = chance("stream source", number)
-    monkeypatch.setattr("quacklake.core.scan.feed.SLICE_BYTES", 1000)
+    monkeypatch.setattr("quacklake.spark.read.slices.SLICE_BYTES", 1000)
     sources = [source_of(lake), source_of(lake, changes=True), source_of(lake, changes=True, max_files=1)]
     positions = [source.start(EARLIEST) for source in sources]
     seen: list[Counter[tuple[Any, ...]]] = [Counter() for _ in sources]
@@ -202,7 +203,7 @@ def test_a_start_that_has_expired_is_told_with_the_oldest_that_is_left(lake: qua
 
 
 def test_a_stream_moves_on_where_only_others_write(lake: quacklake.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quacklake.spark.streams.source._QUIET", 3)
+    monkeypatch.setattr("quacklake.extend.streams._QUIET", 3)
     source = source_of(lake)
     lake.table("t").append(rows_of(0, 2))
     _, end = drain(source, source.start(EARLIEST))
@@ -245,8 +246,7 @@ def test_a_table_of_the_same_name_is_another_table(lake: quacklake.Lake) -> None
 def test_changes_need_their_names_for_themselves(lake: quacklake.Lake) -> None:
     lake.create_table("odd", {"_Change_Type": pa.string(), "rowid": pa.int64(), "snapshot_id": pa.int64()})
     with pytest.raises(InputError, match="_Change_Type"):
-        source_of(lake, "odd", changes=True).check()
+        source_of(lake, "odd", changes=True)
     lake.table("odd").append([{"_Change_Type": "a", "rowid": 7, "snapshot_id": 8}])
     source = source_of(lake, "odd")
-    source.check()
     assert drain(source, source.start(EARLIEST))[0] == [[("a", 7, 8)]]

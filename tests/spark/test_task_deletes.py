@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 import quacklake
 from quacklake.core.engines.duckdb import FileWriter
 from quacklake.core.scan import to_predicate
-from quacklake.core.scan.feed import SLICE_BYTES
 from quacklake.errors import InputError, StorageError
 from quacklake.spark.changes import staged_changes
 from quacklake.spark.changes.task_deletes import DeleteTask, shared_out
+from quacklake.spark.read.slices import SLICE_BYTES
 from quacklake.spark.runtime.failures import each_part
 from tests.conformance.clients import LakeSite
 from tests.conformance.conftest import MakeSite

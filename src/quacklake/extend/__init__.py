@@ -12,6 +12,10 @@
 ``extend.adopting``       tables of other formats whose files a lake adopts
 ``extend.names``          names of tables and columns: checked, compared, and written into SQL
 ``extend.sql``            sessions, statements and queries: taken apart, checked and run
+``extend.predicates``     filters over bounds: which files may match
+``extend.plans``          plans of scans and of changes, as data
+``extend.partitions``     whole partitions that new rows replace
+``extend.streams``        a table as the source of a stream: positions, and the rows between them
 ``extend.stores``         files wherever they are, and files that appear whole or not at all
 ``extend.backups``        backups of lakes in a place: made, listed, removed and read
 ``extend.duckdbs``        DuckDB beside the lake, the same on every version
@@ -37,11 +41,15 @@ if TYPE_CHECKING:
         inputs,
         marks,
         names,
+        partitions,
+        plans,
+        predicates,
         reads,
         reporting,
         schemas,
         sql,
         stores,
+        streams,
         writes,
     )
 
@@ -55,11 +63,15 @@ __all__ = [
     "inputs",
     "marks",
     "names",
+    "partitions",
+    "plans",
+    "predicates",
     "reads",
     "reporting",
     "schemas",
     "sql",
     "stores",
+    "streams",
     "writes",
 ]
 

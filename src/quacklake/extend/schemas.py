@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from quacklake.core.format.objects import TableInfo
 from quacklake.core.format.schema import FIELD_ID, Column, TableSchema
 from quacklake.core.format.types import parse_type
 from quacklake.errors import InputError, UnsupportedFeatureError
@@ -19,7 +20,18 @@ from quacklake.inputs import column_types
 from quacklake.inputs.column_types import to_column
 from quacklake.inputs.frames import to_source
 
-__all__ = ["Column", "TableSchema", "can_conform", "conform", "is_portable", "to_column", "to_rows", "to_schema"]
+__all__ = [
+    "Column",
+    "TableInfo",
+    "TableSchema",
+    "can_conform",
+    "conform",
+    "is_portable",
+    "parse_type",
+    "to_column",
+    "to_rows",
+    "to_schema",
+]
 
 Rows = TypeVar("Rows", pa.RecordBatch, pa.Table)
 

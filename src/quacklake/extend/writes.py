@@ -46,7 +46,7 @@ from quacklake.extend.reads import PLACES, ReadPlan, find_deleted, find_table, p
 from quacklake.extend.schemas import TableSchema
 from quacklake.lake.lake import Lake, LakeTransaction
 
-__all__ = ["Change", "Outcome", "StagedQuery", "run"]
+__all__ = ["Change", "GroupCommit", "Operation", "Outcome", "StagedQuery", "Transaction", "run"]
 
 T = TypeVar("T")
 _log = logging.getLogger("quacklake.commits")

@@ -13,6 +13,7 @@ import pyarrow as pa
 from quacklake.core.format.evolution import PRIMARY_KEY
 from quacklake.core.format.layout import key_texts
 from quacklake.core.format.objects import TableInfo
+from quacklake.core.lazy import provided
 from quacklake.core.maintenance.table_maintenance import TableMaintenance
 from quacklake.core.operations import dml, evolution
 from quacklake.core.operations.add_files import AddOptions, add_files, to_patterns
@@ -40,7 +41,10 @@ if TYPE_CHECKING:
     import duckdb
     import pandas
     import polars
+    from pyspark.sql import DataFrame
 
+    from quacklake.core.operations.handles import Handle
+    from quacklake.core.operations.reference import TableRef
     from quacklake.lake.arrow_dataset import TableDataset
 
 T = TypeVar("T")
@@ -235,8 +239,6 @@ class Table(TableMaintenance, Tagged):
         if _is_spark(data):
             if evolve or dedup:
                 raise InputError("a Spark DataFrame cannot be appended with evolve= or dedup=", hint="use merge")
-            from quacklake.spark.lake import write_frame
-
             return write_frame(self.handle, self._ref, data)
         source = to_source(data, self.handle.context.store, index=index)
         if dedup:
@@ -281,8 +283,6 @@ class Table(TableMaintenance, Tagged):
         if _is_spark(data):
             if evolve:
                 raise InputError("a Spark DataFrame cannot overwrite with evolve=", hint="add the columns first")
-            from quacklake.spark.lake import write_frame
-
             return write_frame(self.handle, self._ref, data, where, replace=True)
         source = to_source(data, self.handle.context.store, index=index)
         return self._write(
@@ -311,8 +311,6 @@ class Table(TableMaintenance, Tagged):
         """
         given = [on] if isinstance(on, str) else on
         if _is_spark(data):
-            from quacklake.spark.lake import merge_frame
-
             keys = self._keys() if given is None else list(given)
             return merge_frame(self.handle, self._ref, data, keys, evolve=evolve)
         source = to_source(data, self.handle.context.store, index=index)
@@ -332,9 +330,7 @@ class Table(TableMaintenance, Tagged):
         table, and ``source``, those of ``data``; ``index`` is that of ``append``.
         """
         if _is_spark(data):
-            from quacklake.spark.lake import frame_merge
-
-            return frame_merge(self.handle, self._ref, data, self._keys() if on is None else on)
+            return build_frame_merge(self.handle, self._ref, data, self._keys() if on is None else on)
         return TableMerge(self, to_source(data, self.handle.context.store, index=index), on)
 
     def _keys(self) -> list[str]:
@@ -531,3 +527,27 @@ def _key(tx: Transaction, table: TableInfo) -> tuple[str, ...]:
             hint='name the columns, merge(…, on="id"), or create the table with primary_key=',
         )
     return found
+
+
+@provided
+def write_frame(
+    handle: Handle, ref: TableRef, frame: DataFrame, where: Filter | None = None, *, replace: bool = False
+) -> int:
+    """Add the rows of a DataFrame of Spark, or replace those that match a filter; return how many are new."""
+    raise NotImplementedError
+
+
+@provided
+def merge_frame(
+    handle: Handle, ref: TableRef, frame: DataFrame, keys: Sequence[str], *, evolve: bool = False
+) -> MergeResult:
+    """Update the rows whose keys a DataFrame of Spark has, and insert the others, in one snapshot."""
+    raise NotImplementedError
+
+
+@provided
+def build_frame_merge(
+    handle: Handle, ref: TableRef, frame: DataFrame, on: str | Sequence[str] | Expression
+) -> MergeBuilder:
+    """Return a builder of a merge of a DataFrame of Spark."""
+    raise NotImplementedError

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from quacklake.core.lazy import provided
 from quacklake.core.maintenance.policy import Policy
 from quacklake.core.operations.context import boundary
 from quacklake.core.operations.handles import LakeHandle
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from quacklake.core.access import TenantTokens
+    from quacklake.core.maintenance.lake_maintenance import LakeMaintenance
 
 Engine = Literal["duckdb", "spark"]
 
@@ -54,9 +57,7 @@ class Tenants(TenantCatalogs):
             return TenantMaintainer(
                 self._tenancy, self.open_handle, self._config, policy, bounds, threads, refresh=_refresh_due
             )
-        from quacklake.spark.maintenance import SparkCompactors
-
-        compactors = SparkCompactors(session)
+        compactors = build_compactors(session)
         return TenantMaintainer(
             self._tenancy, self.open_handle, self._config, policy, bounds, threads, compactors, _refresh_due
         )
@@ -115,3 +116,9 @@ def tenants(
         kind=Tenants,
         **settings,
     )
+
+
+@provided
+def build_compactors(session: SparkSession | None) -> Callable[[LakeHandle], LakeMaintenance]:
+    """Return what makes the maintenance of a lake that compacts with Spark, all in one session."""
+    raise NotImplementedError

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from quacklake.core.format.bounds import Predicate
-from quacklake.core.format.objects import TableInfo
-from quacklake.core.format.schema import TableSchema, from_arrow
+from quacklake.core.format.schema import from_arrow
 from quacklake.core.operations.context import LakeContext
 from quacklake.core.operations.handles import LakeHandle
-from quacklake.core.transaction import Transaction
 from quacklake.errors import UnsupportedFeatureError
+from quacklake.extend.predicates import Predicate
+from quacklake.extend.schemas import TableInfo, TableSchema
 from quacklake.spark.expressions.translator import ExpressionScope
 from quacklake.spark.read.scan import SparkScan
 from quacklake.spark.runtime.local import arrow_schema, with_variants
@@ -22,6 +22,9 @@ from quacklake.spark.runtime.session import find_session, has_time
 from quacklake.spark.write.rows import SparkRows
 from quacklake.spark.write.tasks import Staging
 from quacklake.spark.write.writer import SparkWriter
+
+if TYPE_CHECKING:
+    from quacklake.extend.writes import Transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,7 @@ class SparkEngine:
                 "rows with times of an encrypted lake can be changed only in a session with the type TIME",
                 hint="set spark.sql.timeType.enabled, or change them with lake.table(…)",
             )
-        return Staging(self.session, self.context.store, table.location, sealed)
+        return Staging(self.session, self.writer.store, table.location, sealed)
 
 
 def schema_of(columns: DataFrame | StructType) -> TableSchema:

@@ -7,40 +7,41 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from quacklake.core.format.bounds import ANYTHING
-from quacklake.core.format.objects import TableInfo, check_stream
-from quacklake.core.format.snapshots import Operation
+from quacklake import Expression, MergeResult
+from quacklake.core.format.objects import check_stream
 from quacklake.core.operations import dml, evolution
-from quacklake.core.operations.change_feed import Bound
-from quacklake.core.operations.expression import Expression
-from quacklake.core.operations.handles import Handle, HasHandle, LakeHandle
-from quacklake.core.operations.reference import TableRef
-from quacklake.core.operations.statements import MergeResult
-from quacklake.core.operations.versions import choose_version
-from quacklake.core.scan import Filter, to_predicate
+from quacklake.core.operations.handles import Handle, LakeHandle
 from quacklake.core.sql.sessions import LakeSessions
-from quacklake.core.transaction import Transaction
 from quacklake.errors import InputError, SnapshotExpiredError, UnsupportedFeatureError
-from quacklake.spark.changes.partition_overwrite import DYNAMIC, MODES, overwrite_partitions
+from quacklake.extend.names import TableRef
+from quacklake.extend.partitions import overwrite_partitions
+from quacklake.extend.predicates import ANYTHING, to_predicate
+from quacklake.extend.schemas import TableInfo
+from quacklake.extend.streams import StreamSource
+from quacklake.extend.writes import Operation, Transaction
+from quacklake.spark.expressions.translator import Filter
 from quacklake.spark.maintenance import SparkMaintaining
 from quacklake.spark.runtime.settings import has_sources, parse_version, require_pyspark, require_sources
 from quacklake.spark.runtime.settings import spark_settings as settings_for
 from quacklake.spark.streams.source import (
     EARLIEST,
     OUTPUT_MODES,
-    StreamSource,
+    Bound,
     choice,
+    open_source,
     positive,
     refuse_unknown,
     trigger_of,
 )
 from quacklake.spark.streams.source import MODES as STREAM_MODES
+from quacklake.spark.write.rows import DYNAMIC, OVERWRITE_MODES
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from quacklake.extend.reads import Source
     from quacklake.spark.changes.merge import SparkMerge
     from quacklake.spark.changes.staged_changes import ChangeMetrics
     from quacklake.spark.engine import SparkEngine
@@ -53,7 +54,7 @@ _Keys: TypeAlias = "str | Sequence[str] | None"
 Where: TypeAlias = "Filter | SparkColumn | None"
 
 
-def spark(lake: HasHandle, session: SparkSession | None = None) -> SparkLake:
+def spark(lake: Source, session: SparkSession | None = None) -> SparkLake:
     """Return a lake for reading and writing with Spark.
 
     ``session`` is a Spark session, classic or Connect; the default is the active session, or a new one. The lake also
@@ -64,7 +65,7 @@ def spark(lake: HasHandle, session: SparkSession | None = None) -> SparkLake:
     return SparkLake(_whole(lake), session)
 
 
-def spark_settings(lake: HasHandle, version: str | None = None) -> dict[str, str]:
+def spark_settings(lake: Source, version: str | None = None) -> dict[str, str]:
     """Return the Spark settings for a lake, without secrets, for ``spark-defaults.conf`` or a session builder.
 
     ``version`` is the version of Spark, such as ``"4.1"``; the default is the installed one. No session is needed.
@@ -72,16 +73,14 @@ def spark_settings(lake: HasHandle, version: str | None = None) -> dict[str, str
     return settings_for(lake.handle.context.store, None if version is None else parse_version(version))
 
 
-def _whole(lake: HasHandle) -> LakeHandle:
+def _whole(lake: Source) -> LakeHandle:
     handle = lake.handle
     if not isinstance(handle, LakeHandle):
         raise InputError("Spark works on a whole lake, not on a past snapshot or an open transaction")
     return handle
 
 
-def register_spark(
-    session: SparkSession | None = None, lake: HasHandle | None = None, *, name: str | None = None
-) -> None:
+def register_spark(session: SparkSession | None = None, lake: Source | None = None, *, name: str | None = None) -> None:
     """Register ``format("quacklake")`` with a session, by default the active one, for plain Spark code and SQL.
 
     ``lake`` is the default lake when the option ``lake`` is missing, and the lake that ``name`` refers to in that
@@ -178,8 +177,10 @@ class SparkLake(SparkMaintaining):
         if at is version is timestamp is tag is None:
             view = self.handle.view()
         else:
-            chosen = choose_version(at, version=version, timestamp=timestamp, tag=tag, name="at")
-            view = self.handle.at_version(chosen).view()
+            if at is not None and not version is timestamp is tag is None:
+                raise InputError("pass one of at=, version=, timestamp= and tag=")
+            past = self.handle.at(version, timestamp, tag) if at is None else self.handle.at_version(at)
+            view = past.view()
         info = view.find_table(ref.schema, ref.name)
         from quacklake.spark.changes.clauses import condition_of
 
@@ -203,7 +204,7 @@ class SparkLake(SparkMaintaining):
         DataFrame may read the table itself.
         """
         ref = TableRef.parse(name)
-        dynamic = choice("partition_overwrite_mode", partition_overwrite_mode, MODES) == DYNAMIC
+        dynamic = choice("partition_overwrite_mode", partition_overwrite_mode, OVERWRITE_MODES) == DYNAMIC
         if dynamic and where is not None:
             raise InputError("where and dynamic overwriting both say which rows go", hint="leave one of them out")
 
@@ -413,8 +414,7 @@ class SparkLake(SparkMaintaining):
         require(self.session, "a stream")
         ref = TableRef.parse(table)
         most = positive("max_files", limits[0]), positive("max_bytes", limits[1])
-        source = StreamSource(self._context, view.find_table(ref.schema, ref.name), changes, *most)
-        source.check()
+        source = open_source(self._context, view.find_table(ref.schema, ref.name), *most, changes=changes)
         with suppress(SnapshotExpiredError):  # a checkpoint may be further ahead
             source.start(starting)
         return source
@@ -452,7 +452,7 @@ class SparkLake(SparkMaintaining):
 
     def settings(self) -> dict[str, str]:
         """Return the settings that a session for this lake should have, without secrets."""
-        return spark_settings(self, self.session.version)
+        return settings_for(self._context.store, parse_version(self.session.version))
 
     def spark_defaults(self) -> str:
         """Return the settings as lines for ``spark-defaults.conf``."""
@@ -466,13 +466,13 @@ def merge_frame(
     handle: Handle, ref: TableRef, frame: DataFrame, keys: Sequence[str], *, evolve: bool = False
 ) -> MergeResult:
     """Update the rows whose keys a DataFrame has and insert the others, in one snapshot."""
-    merge = frame_merge(handle, ref, frame, list(keys))
+    merge = build_frame_merge(handle, ref, frame, list(keys))
     merge.when_matched_update_all().when_not_matched_insert_all()
     done = (merge.with_schema_evolution() if evolve else merge).execute()
     return MergeResult(done.updated, done.inserted)
 
 
-def frame_merge(
+def build_frame_merge(
     handle: Handle, ref: TableRef, frame: DataFrame, on: str | Sequence[str] | Expression | SparkColumn
 ) -> SparkMerge:
     """Return a builder of a merge of a DataFrame, in one snapshot."""

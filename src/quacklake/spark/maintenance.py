@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec
 import pyarrow.compute as pc
 
 from quacklake.core.engines.duckdb.compaction import CompactionFiles
-from quacklake.core.format.layout import SortSpec
-from quacklake.core.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID, TableInfo
-from quacklake.core.format.schema import Column
+from quacklake.core.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID
 from quacklake.core.maintenance.compaction import Compactor
 from quacklake.core.maintenance.lake_maintenance import LakeMaintenance
 from quacklake.core.maintenance.policy import Policy
@@ -23,12 +21,14 @@ from quacklake.core.maintenance.reports import CompactionReport
 from quacklake.core.maintenance.scheduler import MaintenanceReport
 from quacklake.core.maintenance.table_maintenance import TableMaintenance
 from quacklake.core.operations.handles import Handle, LakeHandle
-from quacklake.core.operations.reference import TableRef
-from quacklake.core.progress import Progress, silent
-from quacklake.core.scan import ScanPlan
-from quacklake.core.storage import S3Options, Store
-from quacklake.core.transaction import NewDataFile, Transaction
+from quacklake.core.transaction import NewDataFile
 from quacklake.errors import UnsupportedFeatureError
+from quacklake.extend.names import TableRef
+from quacklake.extend.plans import ScanPlan
+from quacklake.extend.reporting import Progress, silent
+from quacklake.extend.schemas import Column, TableInfo
+from quacklake.extend.stores import Store
+from quacklake.extend.writes import Transaction
 from quacklake.spark.runtime.settings import require_pyspark
 from quacklake.spark.runtime.types import quote
 
@@ -49,7 +49,7 @@ class SparkCompactors:
         require_pyspark()
         self._session = session
         self._lock = threading.Lock()
-        self._keys: dict[str, S3Options] = {}
+        self._keys: dict[str, object] = {}
 
     def __call__(self, handle: LakeHandle) -> LakeMaintenance:
         """Return the maintenance of a lake. Raises ``UnsupportedFeatureError`` for other keys of a bucket."""
@@ -123,10 +123,9 @@ class _SparkTableMaintenance(TableMaintenance):
         makers = (context.engine, context.writer, context.write_options, context.writes_vectors)
         return SparkFiles(*makers, self._engine)
 
-    def _along(self, compactor: Compactor, columns: Sequence[Column]) -> SortSpec | None:
+    def _along(self, compactor: Compactor, columns: Sequence[Column]) -> None:
         assert isinstance(compactor.files, SparkFiles)
         compactor.files = replace(compactor.files, curve=tuple(columns))
-        return None
 
 
 @dataclass(frozen=True)
@@ -165,3 +164,8 @@ class SparkFiles(CompactionFiles):
         frame = engine.scan.frame(plan, rows=True).select(*map(quote, plan.schema.names), *kept.values())
         order = spark_order(table)
         return SparkRows(engine.context, engine.writer, frame, kept=kept, folder=folder, tasks=tasks, order=order)
+
+
+def build_compactors(session: SparkSession | None) -> SparkCompactors:
+    """Return what makes the maintenance of a lake that compacts with Spark, all in one session."""
+    return SparkCompactors(session)

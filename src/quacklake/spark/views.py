@@ -13,17 +13,15 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
-from quacklake.core.format.bounds import ANYTHING
-from quacklake.core.format.names import fold, literal
-from quacklake.core.format.objects import TableInfo
-from quacklake.core.format.schema import Column
-from quacklake.core.format.types import parse_type
 from quacklake.core.materialized.spark_text import FEEDS
 from quacklake.core.operations.context import LakeContext
 from quacklake.core.operations.handles import LakeHandle
-from quacklake.core.scan import ScanPlan
-from quacklake.core.transaction import Transaction
 from quacklake.errors import PredicateError, UnsupportedFeatureError
+from quacklake.extend.names import fold, literal
+from quacklake.extend.plans import ScanPlan
+from quacklake.extend.predicates import ANYTHING
+from quacklake.extend.schemas import Column, TableInfo, parse_type
+from quacklake.extend.writes import Transaction
 from quacklake.spark.runtime.settings import require_pyspark
 
 if TYPE_CHECKING:
@@ -95,7 +93,7 @@ class SparkQueries:
         paths = self._staging.write(frame, names)
         if not paths:
             return f"SELECT {', '.join(f'NULL AS {name}' for name in names)} WHERE false"
-        urls = self.engine.context.store.urls(paths)
+        urls = self.engine.writer.store.urls(paths)
         return f"SELECT {', '.join(names)} FROM read_parquet([{', '.join(map(literal, urls))}])"
 
     def close(self) -> None:

@@ -328,7 +328,11 @@ def compare(column: Column, operator: str, value: Any) -> Predicate:
 
 
 def every(parts: Iterable[Predicate]) -> Predicate:
-    """Return the conjunction, flattened; "anything" parts vanish."""
+    """Return the conjunction, flattened; "anything" parts vanish.
+
+    >>> every([ANYTHING, IsNull(1)]), every([]) == ANYTHING
+    (IsNull(column_id=1), True)
+    """
     flat: list[Predicate] = []
     for part in parts:
         flat.extend(part.parts if isinstance(part, Every) else (part,))

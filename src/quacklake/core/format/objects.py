@@ -114,6 +114,12 @@ class TableInfo(_InSchema):
 
     ``partition`` and ``sort`` say how new files are laid out; a partitioning that was reset is one without keys.
     ``columns_since`` is the snapshot of the last change of a column that is still there; None when it is not known.
+
+    >>> from quacklake.extend.example import example_lake
+    >>> with example_lake() as lake:
+    ...     info = lake.table("events").info
+    ...     info.qualified_name, info.location, info.schema.names
+    ('main.events', 'main/events/', ('id', 'name'))
     """
 
     id: int

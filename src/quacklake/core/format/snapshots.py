@@ -239,7 +239,11 @@ _VERSION_PLACE = 76
 
 
 class Operation(enum.Flag):
-    """Operations on rows. The values are stored: they never change."""
+    """Operations on rows. The values are stored: they never change.
+
+    >>> (Operation.DELETE | Operation.ADD_FILES).words
+    ['DELETE', 'ADD FILES']
+    """
 
     NONE = 0
     INSERT = 1

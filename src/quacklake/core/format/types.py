@@ -53,15 +53,14 @@ _Family = enum.Enum(
 class ScalarType:
     """One scalar type: its name in the format and its counterparts.
 
-    ``arrow`` is what DuckDB exports by default; ``parquet`` is what it writes, ``PHYSICAL`` or ``PHYSICAL/LOGICAL``;
-    ``spark`` is the type that Spark reads from a file. Those of ``decimal`` are only examples: see :func:`arrow_type`.
+    ``arrow`` is what DuckDB exports by default; ``parquet`` is what it writes, ``PHYSICAL`` or ``PHYSICAL/LOGICAL``.
+    Those of ``decimal`` are only examples: see :func:`arrow_type`.
     """
 
     name: str
     duckdb: str
     arrow: pa.DataType
     parquet: str
-    spark: str
     stats: StatsKind
     family: _Family
     widens_to: tuple[str, ...] = ()
@@ -72,49 +71,49 @@ def _table() -> dict[str, ScalarType]:
     huge, time = pa.decimal128(38, 0), pa.time64("us")
     # fmt: off
     rows = (
-        ("boolean", "BOOLEAN", pa.bool_(), "BOOLEAN", "BOOLEAN", s.BOOLEAN, f.BOOLEAN),
-        ("int8", "TINYINT", pa.int8(), "INT32/INT_8", "TINYINT", s.INTEGER, f.INTEGER, ("int16", "int32", "int64")),
-        ("int16", "SMALLINT", pa.int16(), "INT32/INT_16", "SMALLINT", s.INTEGER, f.INTEGER, ("int32", "int64")),
-        ("int32", "INTEGER", pa.int32(), "INT32/INT_32", "INT", s.INTEGER, f.INTEGER, ("int64",)),
-        ("int64", "BIGINT", pa.int64(), "INT64/INT_64", "BIGINT", s.INTEGER, f.INTEGER),
-        ("int128", "HUGEINT", huge, "DOUBLE", "DOUBLE", s.NONE, f.INTEGER),
-        ("uint8", "UTINYINT", pa.uint8(), "INT32/UINT_8", "SMALLINT", s.INTEGER, f.INTEGER,
+        ("boolean", "BOOLEAN", pa.bool_(), "BOOLEAN", s.BOOLEAN, f.BOOLEAN),
+        ("int8", "TINYINT", pa.int8(), "INT32/INT_8", s.INTEGER, f.INTEGER, ("int16", "int32", "int64")),
+        ("int16", "SMALLINT", pa.int16(), "INT32/INT_16", s.INTEGER, f.INTEGER, ("int32", "int64")),
+        ("int32", "INTEGER", pa.int32(), "INT32/INT_32", s.INTEGER, f.INTEGER, ("int64",)),
+        ("int64", "BIGINT", pa.int64(), "INT64/INT_64", s.INTEGER, f.INTEGER),
+        ("int128", "HUGEINT", huge, "DOUBLE", s.NONE, f.INTEGER),
+        ("uint8", "UTINYINT", pa.uint8(), "INT32/UINT_8", s.INTEGER, f.INTEGER,
          ("uint16", "uint32", "uint64")),
-        ("uint16", "USMALLINT", pa.uint16(), "INT32/UINT_16", "INT", s.INTEGER, f.INTEGER, ("uint32", "uint64")),
-        ("uint32", "UINTEGER", pa.uint32(), "INT32/UINT_32", "BIGINT", s.INTEGER, f.INTEGER, ("uint64",)),
-        ("uint64", "UBIGINT", pa.uint64(), "INT64/UINT_64", "DECIMAL(20,0)", s.INTEGER, f.INTEGER),
-        ("uint128", "UHUGEINT", huge, "DOUBLE", "DOUBLE", s.NONE, f.INTEGER),
-        ("float32", "FLOAT", pa.float32(), "FLOAT", "FLOAT", s.FLOAT, f.FLOAT, ("float64",)),
-        ("float64", "DOUBLE", pa.float64(), "DOUBLE", "DOUBLE", s.FLOAT, f.FLOAT),
-        ("decimal", "DECIMAL(18,3)", pa.decimal128(18, 3), "INT32|INT64|FIXED_LEN_BYTE_ARRAY/DECIMAL", "DECIMAL(18,3)",
+        ("uint16", "USMALLINT", pa.uint16(), "INT32/UINT_16", s.INTEGER, f.INTEGER, ("uint32", "uint64")),
+        ("uint32", "UINTEGER", pa.uint32(), "INT32/UINT_32", s.INTEGER, f.INTEGER, ("uint64",)),
+        ("uint64", "UBIGINT", pa.uint64(), "INT64/UINT_64", s.INTEGER, f.INTEGER),
+        ("uint128", "UHUGEINT", huge, "DOUBLE", s.NONE, f.INTEGER),
+        ("float32", "FLOAT", pa.float32(), "FLOAT", s.FLOAT, f.FLOAT, ("float64",)),
+        ("float64", "DOUBLE", pa.float64(), "DOUBLE", s.FLOAT, f.FLOAT),
+        ("decimal", "DECIMAL(18,3)", pa.decimal128(18, 3), "INT32|INT64|FIXED_LEN_BYTE_ARRAY/DECIMAL",
          s.DECIMAL, f.DECIMAL),
-        ("time", "TIME", time, "INT64/TIME_MICROS", "TIME(6)", s.TIME, f.TIME),
-        ("timetz", "TIME WITH TIME ZONE", time, "INT64/TIME_MICROS_UTC", "BIGINT", s.NONE, f.TIMETZ),
+        ("time", "TIME", time, "INT64/TIME_MICROS", s.TIME, f.TIME),
+        ("timetz", "TIME WITH TIME ZONE", time, "INT64/TIME_MICROS_UTC", s.NONE, f.TIMETZ),
         # DuckDB 1.5 cannot write this one to Parquet: only inlined rows can hold it.
-        ("time_ns", "TIME_NS", pa.time64("ns"), "INT64/TIME_NANOS", "STRING", s.TIME, f.TIME),
-        ("date", "DATE", pa.date32(), "INT32/DATE", "DATE", s.DATE, f.DATE),
-        ("timestamp", "TIMESTAMP", ts("us"), "INT64/TIMESTAMP_MICROS", "TIMESTAMP_NTZ", s.TIMESTAMP, f.TIMESTAMP),
-        ("timestamp_s", "TIMESTAMP_S", ts("s"), "INT64/TIMESTAMP_MICROS", "TIMESTAMP_NTZ", s.TIMESTAMP, f.TIMESTAMP),
-        ("timestamp_ms", "TIMESTAMP_MS", ts("ms"), "INT64/TIMESTAMP_MILLIS", "TIMESTAMP_NTZ", s.TIMESTAMP, f.TIMESTAMP),
-        ("timestamp_ns", "TIMESTAMP_NS", ts("ns"), "INT64/TIMESTAMP_NANOS", "BIGINT", s.TIMESTAMP, f.TIMESTAMP),
-        ("timestamptz", "TIMESTAMP WITH TIME ZONE", ts("us", tz="UTC"), "INT64/TIMESTAMP_MICROS_UTC", "TIMESTAMP_LTZ",
+        ("time_ns", "TIME_NS", pa.time64("ns"), "INT64/TIME_NANOS", s.TIME, f.TIME),
+        ("date", "DATE", pa.date32(), "INT32/DATE", s.DATE, f.DATE),
+        ("timestamp", "TIMESTAMP", ts("us"), "INT64/TIMESTAMP_MICROS", s.TIMESTAMP, f.TIMESTAMP),
+        ("timestamp_s", "TIMESTAMP_S", ts("s"), "INT64/TIMESTAMP_MICROS", s.TIMESTAMP, f.TIMESTAMP),
+        ("timestamp_ms", "TIMESTAMP_MS", ts("ms"), "INT64/TIMESTAMP_MILLIS", s.TIMESTAMP, f.TIMESTAMP),
+        ("timestamp_ns", "TIMESTAMP_NS", ts("ns"), "INT64/TIMESTAMP_NANOS", s.TIMESTAMP, f.TIMESTAMP),
+        ("timestamptz", "TIMESTAMP WITH TIME ZONE", ts("us", tz="UTC"), "INT64/TIMESTAMP_MICROS_UTC",
          s.TIMESTAMP, f.TIMESTAMPTZ),
         # Of 1.1. DuckDB 1.5 has microseconds only: values are read with these, and not written.
-        ("timestamptz_ns", "TIMESTAMP WITH TIME ZONE", ts("us", tz="UTC"), "INT64/TIMESTAMP_NANOS_UTC", "TIMESTAMP_LTZ",
+        ("timestamptz_ns", "TIMESTAMP WITH TIME ZONE", ts("us", tz="UTC"), "INT64/TIMESTAMP_NANOS_UTC",
          s.NONE, f.OTHER),
         # Of 1.1: a column that holds nothing.
-        ("null", "INTEGER", pa.int32(), "INT32/NULL", "INT", s.NONE, f.OTHER),
-        ("interval", "INTERVAL", pa.month_day_nano_interval(), "FIXED_LEN_BYTE_ARRAY(12)/INTERVAL", "BINARY",
+        ("null", "INTEGER", pa.int32(), "INT32/NULL", s.NONE, f.OTHER),
+        ("interval", "INTERVAL", pa.month_day_nano_interval(), "FIXED_LEN_BYTE_ARRAY(12)/INTERVAL",
          s.NONE, f.INTERVAL),
-        ("varchar", "VARCHAR", pa.string(), "BYTE_ARRAY/UTF8", "STRING", s.TEXT, f.TEXT),
-        ("blob", "BLOB", pa.binary(), "BYTE_ARRAY", "BINARY", s.BLOB, f.BLOB),
-        ("json", "JSON", pa.string(), "BYTE_ARRAY/JSON", "STRING", s.TEXT, f.TEXT),
-        ("uuid", "UUID", pa.string(), "FIXED_LEN_BYTE_ARRAY(16)/UUID", "BINARY", s.UUID, f.UUID),
+        ("varchar", "VARCHAR", pa.string(), "BYTE_ARRAY/UTF8", s.TEXT, f.TEXT),
+        ("blob", "BLOB", pa.binary(), "BYTE_ARRAY", s.BLOB, f.BLOB),
+        ("json", "JSON", pa.string(), "BYTE_ARRAY/JSON", s.TEXT, f.TEXT),
+        ("uuid", "UUID", pa.string(), "FIXED_LEN_BYTE_ARRAY(16)/UUID", s.UUID, f.UUID),
         # DuckDB has no Arrow form of a variant; it travels as text.
-        ("variant", "VARIANT", pa.string(), "GROUP/VARIANT", "VARIANT", s.VARIANT, f.OTHER),
-        ("geometry", "GEOMETRY", pa.binary(), "BYTE_ARRAY/GEOMETRY", "BINARY", s.GEOMETRY, f.OTHER),
+        ("variant", "VARIANT", pa.string(), "GROUP/VARIANT", s.VARIANT, f.OTHER),
+        ("geometry", "GEOMETRY", pa.binary(), "BYTE_ARRAY/GEOMETRY", s.GEOMETRY, f.OTHER),
         # Only the parameters of macros have this type.
-        ("unknown", "VARCHAR", pa.null(), "", "VOID", s.NONE, f.OTHER),
+        ("unknown", "VARCHAR", pa.null(), "", s.NONE, f.OTHER),
     )
     # fmt: on
     table = {row[0]: ScalarType(*row) for row in rows}
@@ -155,7 +154,11 @@ class TypeName:
 
 @lru_cache(maxsize=1024)
 def parse_type(text: str) -> TypeName:
-    """Return the type that a ``column_type`` names, in any case, aliases by their canonical name; or ``InputError``."""
+    """Return the type that a ``column_type`` names, in any case, aliases by their canonical name; or ``InputError``.
+
+    >>> parse_type("DECIMAL(9,2)").base, parse_type("Int32").base
+    ('decimal', 'int32')
+    """
     name = text.strip().lower()
     if name in SCALARS:
         # A bare DECIMAL is DuckDB's default width and scale.
@@ -201,11 +204,6 @@ def arrow_type(text: str) -> pa.DataType:
 def duckdb_type(text: str) -> str:
     """Return the DuckDB SQL type of a scalar type. Raise ``InputError`` as :func:`scalar` does."""
     return str(parse_type(text)).upper() if parse_type(text).base == "decimal" else scalar(text).duckdb
-
-
-def spark_type(text: str) -> str:
-    """Return the Spark SQL type of a scalar type. Raise ``InputError`` as :func:`scalar` does."""
-    return str(parse_type(text)).upper() if parse_type(text).base == "decimal" else scalar(text).spark
 
 
 def can_widen(source: str, target: str) -> bool:

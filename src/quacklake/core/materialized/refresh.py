@@ -38,7 +38,7 @@ from quacklake.core.operations.context import LakeContext
 from quacklake.core.operations.evolution import partition
 from quacklake.core.operations.handles import LakeHandle, TransactionHandle
 from quacklake.core.operations.reference import DEFAULT_SCHEMA, TableRef
-from quacklake.core.operations.views import MOST_VIEWS, too_deep
+from quacklake.core.operations.views import check_depth
 from quacklake.core.sql import tree
 from quacklake.core.sql.safety.checks import check
 from quacklake.core.sql.scans import Bound
@@ -186,8 +186,7 @@ def _resolve(space: Workspace, parsed: Node, request: Request, found: dict[int, 
             node.update(alias=alias, catalog_name="", schema_name=table.schema_name, table_name=table.name)
             found[table.id] = table
             continue
-        if depth >= MOST_VIEWS:
-            raise too_deep(table)
+        check_depth(table, depth)
         if table.dialect != "duckdb" or node.get("at_clause") or node.get("column_name_alias"):
             raise InputError(
                 f'a materialized view cannot read the view "{table.qualified_name}"',

@@ -33,7 +33,7 @@ from quacklake.core.operations.handles import Handle, TransactionHandle
 from quacklake.core.operations.reference import TableRef
 from quacklake.core.operations.row_changes import PLACES
 from quacklake.core.scan import ScanPlan
-from quacklake.core.scan.feed import FeedPlan, plain_inserts
+from quacklake.core.scan.feed import FeedPlan
 from quacklake.core.sql import tree
 from quacklake.core.sql.binder import Binder, Bound
 from quacklake.core.sql.failures import translated
@@ -312,7 +312,7 @@ class Workspace:
 
     def _plain(self, plan: FeedPlan, table: TableInfo, wanted: frozenset[str]) -> Feed | None:
         """Return the feed of rows that came in files of their own; None when others are in these files too."""
-        scan, rest = plain_inserts(plan)
+        scan, rest = plan.plain_inserts()
         if rest.rows.files.num_rows or (rest.inserted is not None and rest.inserted.num_rows):
             return None
         name, count = self.fresh(), scan.count()

@@ -162,15 +162,6 @@ def _partition(table: TableInfo) -> PartitionSpec | None:
     return spec
 
 
-def known_mappings(tx: Transaction, table: TableInfo) -> dict[object, int]:
-    """Return the keys and ids of the name mappings that files of a table already have."""
-    known: dict[object, int] = {mapping.key: mapping.id for mapping in tx.pending(table).mappings}
-    if table.id >= 0:
-        with tx.catalog.read() as reader:
-            known |= {mapping.key: mapping.id for mapping in reader.files.table_mappings(table.id)}
-    return known
-
-
 class Shapes:
     """Makes one mapping for all files that look alike, and reuses the mappings of earlier files."""
 
@@ -188,7 +179,7 @@ class Shapes:
         self._options = options
         self._local_id: Callable[[], int] = tx.local_id
         self._shapes: dict[object, Shape] = {}
-        self._known = known_mappings(tx, table)
+        self._known = tx.known_mappings(table)
         self.new: list[NameMapping] = []
 
     def of(self, url: str, footer: Footer) -> Shape:

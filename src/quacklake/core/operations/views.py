@@ -11,7 +11,7 @@ from quacklake.core.engines.duckdb.expressions import OrderMacro, check_expressi
 from quacklake.core.engines.duckdb.stored_texts import LAKE, parse_expression, parse_query
 from quacklake.core.format.layout import SortSpec
 from quacklake.core.format.names import check_name, fold, literal, quote
-from quacklake.core.format.objects import EXPRESSION, MacroInfo, MacroParameter, MacroVariant, TableInfo, ViewInfo
+from quacklake.core.format.objects import EXPRESSION, MacroInfo, MacroParameter, MacroVariant, ViewInfo
 from quacklake.core.format.schema import Column
 from quacklake.core.operations.expression import Expression
 from quacklake.core.operations.reference import DEFAULT_SCHEMA
@@ -51,18 +51,12 @@ def check_macro(tx: Transaction, schema: str, variant: MacroVariant, *, is_table
     return replace(variant, parameters=parameters, sql=query.sql)
 
 
-def named_object(tx: Transaction, given: str | None, name: str, schema: str) -> TableInfo | ViewInfo | None:
-    """Return the table or view that a view of a schema names, with or without the schema ``given``, or None."""
-    for owner in _owners(given, schema):
-        found = tx.get_table(owner, name) or tx.objects.get_view(owner, name)
-        if found is not None:
-            return found
-    return None
-
-
-def too_deep(view: ViewInfo) -> InputError:
-    """Return the error for a view that depends on too many others."""
-    return InputError(f'the view "{view.qualified_name}" depends on more than {MOST_VIEWS} other views, or on itself')
+def check_depth(view: ViewInfo, depth: int) -> None:
+    """Raise ``InputError`` for a view that depends on too many others."""
+    if depth >= MOST_VIEWS:
+        raise InputError(
+            f'the view "{view.qualified_name}" depends on more than {MOST_VIEWS} other views, or on itself'
+        )
 
 
 def _owners(given: str | None, schema: str) -> Iterable[str]:

@@ -23,7 +23,7 @@ from quacklake.core.format.schema import Column, TableSchema
 from quacklake.core.format.snapshots import ChangeKind, Snapshot, parse_changes
 from quacklake.core.scan.inlined_rows import decode_marked
 from quacklake.core.scan.legacy_files import map_by_names
-from quacklake.core.scan.plan import FILES, POSITIONS, ScanPlan
+from quacklake.core.scan.plan import FILES, ScanPlan
 from quacklake.core.scan.planner import plan_files, plan_mappings, plan_past
 from quacklake.core.storage import Store
 from quacklake.errors import InputError, SnapshotExpiredError
@@ -57,6 +57,12 @@ class FeedPlan:
     ``rows`` has the data files as they were written, without deletes. ``ended`` are those that a change has ended in
     the range, each with its snapshot. ``inserted`` and ``deleted`` are inlined rows, dated by ``begin_snapshot``.
     ``updates`` are the snapshots that may have rows that both went and came.
+
+    >>> from quacklake.extend.example import example_lake
+    >>> with example_lake() as lake:
+    ...     plan = lake.table("events").changes(since=3).plan()
+    ...     plan.since, plan.until, plan.rows.files.num_rows, plan.inserted.num_rows
+    (3, 4, 1, 2)
     """
 
     since: int
@@ -83,6 +89,59 @@ class FeedPlan:
             for id_, begin in _rows(table, file, date):
                 first[id_] = min(begin, first.get(id_, begin))
         return first
+
+    @cached_property
+    def tangled(self) -> set[int]:
+        """The files that rows of an update may have come with or gone from."""
+        if not self.updates:
+            return set()
+        first = self.first_deletes
+        newest = max(self.updates)
+        return {
+            id_
+            for id_, begin, last in _rows(self.rows.files, "data_file_id", "begin_snapshot", "partial_max")
+            if last is not None
+            or begin in self.updates
+            or first.get(id_, newest + 1) <= newest
+            or self.ended.get(id_) in self.updates
+        }
+
+    def of_files(self, ids: Sequence[int], *, inlined: bool) -> FeedPlan:
+        """Return the part of the feed that comes from some files, and with ``inlined`` from the catalog."""
+        chosen = pa.array(ids, pa.int64())
+
+        def of(table: pa.Table, key: str) -> pa.Table:
+            return table.filter(pc.is_in(table.column(key), value_set=chosen))
+
+        return replace(
+            self,
+            rows=replace(self.rows, files=of(self.rows.files, "data_file_id")),
+            ended={id_: self.ended[id_] for id_ in ids if id_ in self.ended},
+            delete_files=of(self.delete_files, "data_file_id"),
+            positions=of(self.positions, "file_id"),
+            inserted=self.inserted if inlined else None,
+            deleted=self.deleted if inlined else None,
+        )
+
+    def plain_inserts(self) -> tuple[ScanPlan, FeedPlan]:
+        """Return what any scan gives as it is: files whose rows were all inserted in the range; and the rest.
+
+        A file that rows of an update went from belongs to the rest: without it the new values would seem inserted.
+        """
+        first = self.first_deletes
+        rows = list(_rows(self.rows.files, "data_file_id", "begin_snapshot", "partial_max"))
+        plain = [
+            last is None
+            and begin >= self.since
+            and begin not in self.compactions
+            and id_ not in self.tangled
+            and not first.get(id_, begin + 1) <= begin
+            for id_, begin, last in rows
+        ]
+        inlined = None if self.updates else self.inserted
+        scan = replace(self.rows, files=self.rows.files.filter(pa.array(plain, pa.bool_())), inlined=inlined)
+        others = [row[0] for row, one in zip(rows, plain, strict=True) if not one]
+        return scan, self.of_files(others, inlined=bool(self.updates))
 
     @property
     def schema(self) -> TableSchema:
@@ -238,62 +297,6 @@ def _inlined(rows: pa.Table | None, since: int, until: int) -> tuple[pa.Table | 
     return rows.filter(came), dated.filter(pc.fill_null(went, False))
 
 
-SLICE_BYTES = 128 << 20
-"""About how much of files one part has."""
-
-
-def plain_inserts(plan: FeedPlan) -> tuple[ScanPlan, FeedPlan]:
-    """Return what any scan gives as it is: files whose rows were all inserted in the range; and the rest of the feed.
-
-    A file that rows of an update went from belongs to the rest: without it the new values would seem to be inserted.
-    """
-    first, tangled = plan.first_deletes, _tangled(plan)
-    rows = list(_rows(plan.rows.files, "data_file_id", "begin_snapshot", "partial_max"))
-    plain = [
-        last is None
-        and begin >= plan.since
-        and begin not in plan.compactions
-        and id_ not in tangled
-        and not first.get(id_, begin + 1) <= begin
-        for id_, begin, last in rows
-    ]
-    chosen = pa.array(plain, pa.bool_())
-    inlined = None if plan.updates else plan.inserted
-    scan = replace(plan.rows, files=plan.rows.files.filter(chosen), inlined=inlined)
-    rest = _of_files(
-        plan, [row[0] for row, one in zip(rows, plain, strict=True) if not one], inlined=bool(plan.updates)
-    )
-    return scan, rest
-
-
-def slices(plan: FeedPlan, *, deletes: bool = True) -> list[FeedPlan]:
-    """Return the parts of a feed; without ``deletes`` those that only take rows away are left out.
-
-    Rows of one update may come from one file and go from another: where there are updates, all that may be part of one
-    is one part.
-    """
-    tangled = _tangled(plan)
-    files = plan.rows.files
-    apart: list[tuple[int, int]] = []
-    for id_, begin, last, bytes_ in _rows(files, "data_file_id", "begin_snapshot", "partial_max", "file_size_bytes"):
-        comes = (begin if last is None else last) >= plan.since
-        if id_ not in tangled and (comes or deletes):
-            apart.append((id_, bytes_ or 0))
-    parts = [_of_files(plan, ids, inlined=False) for ids in _packed(apart)]
-    came, went = (0 if rows is None else rows.num_rows for rows in (plan.inserted, plan.deleted))
-    if tangled or came or (went and deletes):
-        parts.append(_of_files(plan, sorted(tangled), inlined=True))
-    return parts
-
-
-def state_slices(plan: ScanPlan) -> list[ScanPlan]:
-    sizes = [(id_, bytes_ or 0) for id_, bytes_ in _rows(plan.files, "data_file_id", "file_size_bytes")]
-    parts = [plan.of_files(ids) for ids in _packed(sizes)]
-    if plan.inlined is not None and plan.inlined.num_rows:
-        parts.append(replace(plan, files=plan.files.slice(0, 0), deletes=POSITIONS.empty_table()))
-    return parts
-
-
 def last_within(files: pa.Table, since: int, until: int, max_files: int | None, max_bytes: int | None) -> int:
     """Return the last snapshot of a range up to which the limits hold; at least that of the first rows.
 
@@ -322,49 +325,3 @@ def last_within(files: pa.Table, since: int, until: int, max_files: int | None, 
 
 def _rows(table: pa.Table, *names: str) -> Iterator[tuple[Any, ...]]:
     return zip(*(table.column(name).to_pylist() for name in names), strict=True)
-
-
-def _packed(files: Sequence[tuple[int, int]]) -> Iterator[list[int]]:
-    group: list[int] = []
-    total = 0
-    for id_, bytes_ in files:
-        if group and total + bytes_ > SLICE_BYTES:
-            yield group
-            group, total = [], 0
-        group.append(id_)
-        total += bytes_
-    if group:
-        yield group
-
-
-def _of_files(plan: FeedPlan, ids: Sequence[int], *, inlined: bool) -> FeedPlan:
-    chosen = pa.array(ids, pa.int64())
-
-    def of(table: pa.Table, key: str) -> pa.Table:
-        return table.filter(pc.is_in(table.column(key), value_set=chosen))
-
-    return replace(
-        plan,
-        rows=replace(plan.rows, files=of(plan.rows.files, "data_file_id")),
-        ended={id_: plan.ended[id_] for id_ in ids if id_ in plan.ended},
-        delete_files=of(plan.delete_files, "data_file_id"),
-        positions=of(plan.positions, "file_id"),
-        inserted=plan.inserted if inlined else None,
-        deleted=plan.deleted if inlined else None,
-    )
-
-
-def _tangled(plan: FeedPlan) -> set[int]:
-    """Return the files that rows of an update may have come with or gone from."""
-    if not plan.updates:
-        return set()
-    first = plan.first_deletes
-    newest = max(plan.updates)
-    return {
-        id_
-        for id_, begin, last in _rows(plan.rows.files, "data_file_id", "begin_snapshot", "partial_max")
-        if last is not None
-        or begin in plan.updates
-        or first.get(id_, newest + 1) <= newest
-        or plan.ended.get(id_) in plan.updates
-    }

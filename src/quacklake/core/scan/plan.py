@@ -97,6 +97,13 @@ class ScanPlan:
     ``reshaped`` since it was made, that holds for compacted files of any age too. Files that began after
     ``columns_since`` and have a first row id have just the columns of ``schema``, under their names. ``past`` has the
     columns as they were, for encrypted files, which do not tell field ids.
+
+    >>> from quacklake.extend.example import example_lake
+    >>> with example_lake() as lake:
+    ...     tx = lake.handle.view()
+    ...     plan = tx.plan(tx.find_table("main", "events"))
+    ...     plan.files.num_rows, plan.inlined.num_rows
+    (1, 2)
     """
 
     table_id: int

@@ -21,6 +21,7 @@ from quacklake.core.format.mappings import NameMapping
 from quacklake.core.format.objects import TableInfo
 from quacklake.core.format.schema import Column, Past, TableSchema
 from quacklake.core.format.snapshots import Snapshot
+from quacklake.core.lazy import provided
 from quacklake.core.scan.inlined_rows import KnownRows, read_inlined
 from quacklake.core.scan.legacy_files import map_by_names
 from quacklake.core.scan.plan import (
@@ -181,13 +182,22 @@ def as_filter(where: Any) -> Any:
     """Return a filter as it is, or as SQL text if it is a column of Spark."""
     if not type(where).__module__.startswith("pyspark."):
         return where
-    from quacklake.core.scan.spark_columns import from_column
-
     return from_column(where)
 
 
+@provided
+def from_column(column: Any) -> str:
+    """Return a column of Spark as SQL; raise ``UnsupportedFeatureError`` for one that only Spark can compute."""
+    raise NotImplementedError
+
+
 def to_predicate(where: Filter | None, schema: TableSchema) -> Predicate:
-    """Return what a filter says about column bounds. Raise ``PredicateError`` for SQL that is not one expression."""
+    """Return what a filter says about column bounds. Raise ``PredicateError`` for SQL that is not one expression.
+
+    >>> schema = TableSchema((Column(1, "id", "int32"),))
+    >>> to_predicate("id > 5 AND random() < 0.5", schema).text, to_predicate("id % 2 = 0", schema) == ANYTHING
+    ('5', True)
+    """
     if where is None:
         return ANYTHING
     if isinstance(where, pc.Expression):

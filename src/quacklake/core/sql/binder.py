@@ -447,10 +447,9 @@ class Binder:
     def _view(self, target: Target, tx: Transaction, view: ViewInfo, scope: _Scope) -> str:
         if view.dialect != "duckdb":
             raise UnsupportedFeatureError(f'the view "{view.qualified_name}" is written in {view.dialect}')
-        from quacklake.core.operations.views import MOST_VIEWS, too_deep
+        from quacklake.core.operations.views import check_depth
 
-        if scope.depth >= MOST_VIEWS:
-            raise too_deep(view)
+        check_depth(view, scope.depth)
         outer = scope.outer or target
         key = ("view", target.attached.alias, tx.base.id, view.id)
         if key in self._known:

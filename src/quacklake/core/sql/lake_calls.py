@@ -97,8 +97,6 @@ class LakeCall:
     binder: Binder
     attached: Attached
     given: dict[str, Any]
-    keeper: LakeMaintenance | None = None
-    """The maintenance to use, if it is not DuckDB's."""
 
     @property
     def lake(self) -> LakeHandle:
@@ -112,7 +110,7 @@ class LakeCall:
         """The maintenance of the lake."""
         from quacklake.core.maintenance.lake_maintenance import LakeMaintenance
 
-        return self.keeper or LakeMaintenance(self.lake)
+        return self.session.keeper or LakeMaintenance(self.lake)
 
     def need(self, name: str) -> Any:
         """Return an argument. Raises ``SqlError`` when it is missing."""

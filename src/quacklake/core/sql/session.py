@@ -36,6 +36,7 @@ from quacklake.core.sql.words import Cursor, numbered, split, supplied
 from quacklake.errors import AlreadyExistsError, NotFoundError, QuacklakeError, SqlError, nearest
 
 if TYPE_CHECKING:
+    from quacklake.core.maintenance.lake_maintenance import LakeMaintenance
     from quacklake.core.operations.handles import Handle, HasHandle
     from quacklake.core.transaction import Transaction
 
@@ -66,6 +67,8 @@ class Session:
         self.names = Names(attachments, self.view)
         self.work = SessionTransaction(committed=attachments.committed)
         self.prepared: dict[str, str] = {}
+        self.keeper: LakeMaintenance | None = None
+        """The maintenance that CALL uses, if it is not DuckDB's."""
         self._last: weakref.ref[Result] | None = None
         self._reader: weakref.ref[pa.RecordBatchReader] | None = None
         self._told: weakref.ref[BaseException] | None = None

@@ -289,6 +289,20 @@ class Cursor:
         self.skip_group()
         return self.slice(first + 1, self.at - 1)
 
+    def prefix(self) -> str:
+        """Take the common tables before a statement, and return them with the space after them."""
+        found = self.common_tables()
+        return f"{found} " if found else ""
+
+    def alias(self, *keywords: str) -> str | None:
+        """Take the alias that comes next, unless it is one of these keywords."""
+        if self.accept("AS"):
+            return self.name()
+        word = self.peek()
+        if word is not None and word.kind in ("word", "name") and word.upper not in keywords:
+            return self.name()
+        return None
+
     def common_tables(self) -> str:
         """Consume a WITH clause, whatever its tables are called. Return an empty text when there is none."""
         first = self.at

@@ -43,7 +43,14 @@ UNCOMMITTED = -1
 
 
 class Transaction(Reading):
-    """Reads at one snapshot plus its own changes; ``commit.run`` makes one new snapshot of them. Not thread-safe."""
+    """Reads at one snapshot plus its own changes; ``commit.run`` makes one new snapshot of them. Not thread-safe.
+
+    >>> from quacklake.extend.example import example_lake
+    >>> with example_lake() as lake:
+    ...     tx = lake.handle.view()
+    ...     tx.base.id, [table.name for table in tx.tables()]
+    (4, ['events'])
+    """
 
     def __init__(
         self,
@@ -277,6 +284,14 @@ class Transaction(Reading):
         return table
 
     # -- rows --------------------------------------------------------------------------------------------------------
+
+    def known_mappings(self, table: TableInfo) -> dict[object, int]:
+        """Return the keys and ids of the name mappings that files of a table already have."""
+        known: dict[object, int] = {mapping.key: mapping.id for mapping in self.pending(table).mappings}
+        if table.id >= 0:
+            with self.catalog.read() as reader:
+                known |= {mapping.key: mapping.id for mapping in reader.files.table_mappings(table.id)}
+        return known
 
     def pending(self, table: TableInfo) -> PendingTable:
         """Return the changes to one table so far, to be added to."""

@@ -6,6 +6,6 @@ module                       contents
 :mod:`.merge`                MERGE, with a builder for its clauses
 :mod:`.clauses`              DELETE and UPDATE; the rows that a statement changes, and their new values
 :mod:`.staged_changes`       finding the positions of changed rows, and changing them in a transaction
-:mod:`.partition_overwrite`  replacing whole partitions
+:mod:`.task_deletes`         DELETE in tasks that read whole files
 ===========================  ====================================================================
 """

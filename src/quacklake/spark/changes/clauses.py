@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from typing import Any, TypeAlias
 
 import pyarrow.compute as pc
 from pyspark.sql import Column as SparkColumn
@@ -16,28 +17,27 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructField, StructType
 
-from quacklake.core.format.bounds import ANYTHING, Predicate
-from quacklake.core.format.names import fold
-from quacklake.core.format.objects import TableInfo
-from quacklake.core.format.schema import Column, TableSchema
-from quacklake.core.format.snapshots import Operation
+from quacklake import Expression
 from quacklake.core.operations import dml
 from quacklake.core.operations.conform import given_schema, type_problem
-from quacklake.core.operations.expression import Expression
-from quacklake.core.operations.reference import TableRef
-from quacklake.core.operations.statements import Condition, Value
-from quacklake.core.scan import Filter, to_predicate
-from quacklake.core.transaction import Transaction
 from quacklake.errors import InputError, SchemaMismatchError
+from quacklake.extend.names import TableRef, fold
+from quacklake.extend.predicates import ANYTHING, Predicate, to_predicate
+from quacklake.extend.schemas import Column, TableInfo, TableSchema
+from quacklake.extend.writes import Operation, Transaction
 from quacklake.spark.changes.staged_changes import DELETED, KIND, SEEN, UPDATED, ChangeMetrics, Changes, staged_schema
 from quacklake.spark.engine import SparkEngine
-from quacklake.spark.expressions.translator import ExpressionScope
+from quacklake.spark.expressions.translator import ExpressionScope, Filter
 from quacklake.spark.read.scan import FILE_ID, POSITION, ROW_ID, VERSION
 from quacklake.spark.runtime.failures import computing
 from quacklake.spark.runtime.local import arrow_schema, with_variants
 from quacklake.spark.runtime.session import has_time, require, require_types
 from quacklake.spark.runtime.types import adopted, literal, quote, required, stored, stored_type
 from quacklake.spark.write.tasks import Staging
+
+Condition: TypeAlias = "Filter | Expression | SparkColumn"
+Value: TypeAlias = Any
+"""A Python value, SQL as an ``Expression``, or a column of Spark."""
 
 SOURCE_ID = "_ql_source_id"
 _CLAUSE = "_ql_clause"

@@ -7,27 +7,24 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import reduce
 
-import pyarrow as pa
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.types import LongType, NullType, StructField, StructType
 
-from quacklake.core.format.bounds import ANYTHING, Predicate, compare, decode, every
 from quacklake.core.format.evolution import evolve_to
-from quacklake.core.format.objects import TableInfo
-from quacklake.core.format.schema import Column, TableSchema
-from quacklake.core.format.snapshots import Operation
-from quacklake.core.format.stats import of_array
 from quacklake.core.operations import evolution
 from quacklake.core.operations.conform import given_schema, match_given, type_problem
-from quacklake.core.operations.reference import TableRef
-from quacklake.core.operations.statements import Clause, Condition, Merge, MergeBuilder
-from quacklake.core.transaction import Transaction
+from quacklake.core.operations.statements import Clause, Merge, MergeBuilder
 from quacklake.errors import SchemaMismatchError, UnsupportedFeatureError
+from quacklake.extend.names import TableRef
+from quacklake.extend.predicates import ANYTHING, Predicate, compare, every
+from quacklake.extend.schemas import Column, TableInfo, TableSchema
+from quacklake.extend.writes import Operation, Transaction
 from quacklake.spark.changes.clauses import (
     SOURCE_ID,
     ChangeClause,
+    Condition,
     column_of,
     computed,
     condition_of,
@@ -210,16 +207,9 @@ class SparkMerge(MergeBuilder):
         bounds = source.selectExpr(*sides, "count(*) AS n").toArrow()
         parts = []
         for i, key in enumerate(fit):
-            for side, operator in (("min", ">="), ("max", "<=")):
-                array = bounds.column(f"{side}{i}")
-                try:
-                    found = of_array(array.cast(key.arrow_type()), key)[0]
-                except pa.ArrowInvalid:  # the value does not fit the column, so no row has it
-                    continue
-                bound = found.min if side == "min" else found.max
-                if bound is not None:
-                    parts.append(compare(key, operator, decode(bound, key.type)))
-        return every(parts) if parts else ANYTHING, bounds.column("n")[0].as_py()
+            parts.append(compare(key, ">=", bounds.column(f"min{i}")[0]))
+            parts.append(compare(key, "<=", bounds.column(f"max{i}")[0]))
+        return every(parts), bounds.column("n")[0].as_py()
 
     def _insert(
         self,

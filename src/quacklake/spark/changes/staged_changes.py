@@ -13,18 +13,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as f
 
+from quacklake import MergeResult
 from quacklake.core.engines.duckdb import FileWriter, Vectors
 from quacklake.core.engines.duckdb.finding import matching
-from quacklake.core.format.objects import FIELD_ROW_ID, TableInfo
+from quacklake.core.format.objects import FIELD_ROW_ID
 from quacklake.core.operations.context import LakeContext
-from quacklake.core.operations.statements import DUPLICATES_SHOWN, MergeResult, ambiguous
-from quacklake.core.scan import Filter, ScanPlan
-from quacklake.core.scan.plan import POSITIONS
-from quacklake.core.storage import Store
-from quacklake.core.transaction import DeleteTarget, NewDeleteFile, TouchedFile, Transaction, touched_files
+from quacklake.core.operations.statements import DUPLICATES_SHOWN, ambiguous
+from quacklake.core.transaction import DeleteTarget, NewDeleteFile, TouchedFile, touched_files
 from quacklake.errors import ConstraintError, InputError
+from quacklake.extend.plans import ScanPlan
+from quacklake.extend.schemas import TableInfo
+from quacklake.extend.stores import Store
 from quacklake.spark.changes.task_deletes import DeletedRows, DeleteTask, shared_out
 from quacklake.spark.engine import SparkEngine
+from quacklake.spark.expressions.translator import Filter
 from quacklake.spark.read.scan import FILE_ID, POSITION, ROW_ID, VERSION
 from quacklake.spark.runtime.failures import each_group, each_own_group, each_part, writing
 from quacklake.spark.runtime.local import to_frame
@@ -34,6 +36,8 @@ from quacklake.spark.write.rows import SparkRows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from quacklake.extend.writes import Transaction
 
 
 KIND = "_ql_kind"
@@ -45,6 +49,7 @@ _MOST_ROWS = 64_000_000
 _MOST_PLACES = 2_000_000  # the most positions of changed rows that the driver collects
 _PLACE = (FILE_ID, VERSION, POSITION)
 _WIDTH = 64
+_POSITIONS = pa.schema([("file_id", pa.int64()), ("row_id", pa.int64())])
 _GONE = pa.schema([("schema_version", pa.int64()), ("row_id", pa.int64())])
 
 
@@ -103,7 +108,7 @@ def found_rows(rows: DataFrame) -> FoundRows:
         _counts(inlined, VERSION),
         unclear,
         inlined.select([VERSION, POSITION]).rename_columns(_GONE.names).cast(_GONE),
-        stored.select([FILE_ID, POSITION]).rename_columns(POSITIONS.names).cast(POSITIONS),
+        stored.select([FILE_ID, POSITION]).rename_columns(_POSITIONS.names).cast(_POSITIONS),
         each.num_rows if words is None else pc.sum(words.column("rows")).as_py(),
     )
 
@@ -266,7 +271,10 @@ class Changes:
         parts = shared_out(((id_, size or 0) for id_, size in sizes), parallelism(self.engine.session))
         answers = each_part(
             self.engine.session,
-            [DeleteTask(self.context.store, self.table, plan.of_files(ids), *facts, limit, secret) for ids in parts],
+            [
+                DeleteTask(self.engine.writer.store, self.table, plan.of_files(ids), *facts, limit, secret)
+                for ids in parts
+            ],
         )
         if answers is None:
             return None
@@ -282,7 +290,7 @@ class Changes:
     def _found(self, done: Sequence[DeletedRows], where: Filter) -> FoundRows:
         """Return the rows that tasks have found, and the inlined ones, which are here."""
         known = [(each.file_id, each.positions) for each in done if each.positions is not None]
-        positions = [pa.table([pa.repeat(id_, len(some)), some], schema=POSITIONS) for id_, some in known]
+        positions = [pa.table([pa.repeat(id_, len(some)), some], schema=_POSITIONS) for id_, some in known]
         gone = _GONE.empty_table()
         if self.plan.inlined is not None and self.plan.inlined.num_rows:
             rest = replace(self.plan.of_files(()), inlined=self.plan.inlined)
@@ -293,7 +301,7 @@ class Changes:
             {each["values"]: Counts(0, each["counts"]) for each in versions},
             unclear=False,
             gone=gone,
-            positions=pa.concat_tables([POSITIONS.empty_table(), *positions]),
+            positions=pa.concat_tables([_POSITIONS.empty_table(), *positions]),
         )
 
     def apply(
@@ -364,9 +372,9 @@ class Changes:
         """Return the changed rows of some files, which are always few."""
         known = found.within(ids)
         if known is not None or not ids:
-            return POSITIONS.empty_table() if known is None else known
+            return _POSITIONS.empty_table() if known is None else known
         chosen = self._places(rows, found).filter(f.col(FILE_ID).isin(*ids)).distinct()
-        return to_arrow(chosen).rename_columns(POSITIONS.names).cast(POSITIONS)
+        return to_arrow(chosen).rename_columns(_POSITIONS.names).cast(_POSITIONS)
 
     def _write_deletes(
         self, places: DataFrame, ids: set[int], touched: Mapping[int, TouchedFile]
@@ -376,7 +384,7 @@ class Changes:
         begins = self._begins(chosen)
         vectors = self.context.writes_vectors(self.table)
         secret = self.context.catalog.encrypted
-        task = _DeleteTask(self.context.store, self.table, chosen, begins, self.tx.base.id, vectors, secret)
+        task = _DeleteTask(self.engine.writer.store, self.table, chosen, begins, self.tx.base.id, vectors, secret)
         places = places.filter(f.col(FILE_ID).isin(*ids))
         if secret:
             files = each_own_group(places, FILE_ID, {id_: task.only(id_) for id_ in ids})

@@ -10,21 +10,22 @@ import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from quacklake.core.engines.duckdb import DuckDBEngine, FileWriter, Vectors
 from quacklake.core.engines.duckdb.finding import matching
-from quacklake.core.format.objects import TableInfo
-from quacklake.core.scan import Filter, ScanPlan
-from quacklake.core.scan.feed import SLICE_BYTES
-from quacklake.core.scan.plan import FILES
-from quacklake.core.storage import Store
 from quacklake.core.transaction import NewDeleteFile, positions_by_file, touched_files
 from quacklake.errors import InputError
+from quacklake.spark.read.slices import SLICE_BYTES
 
-_DELETE_FILE = tuple(name for name in FILES.names if name.startswith("delete_"))
+if TYPE_CHECKING:
+    from quacklake.extend.plans import ScanPlan
+    from quacklake.extend.schemas import TableInfo
+    from quacklake.extend.stores import Store
+    from quacklake.spark.expressions.translator import Filter
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,7 @@ class DeleteTask:
         files = self.plan.files
         if files.column("delete_path").null_count == files.num_rows:
             return matching(engine, self.plan, self.where).positions
-        for name in _DELETE_FILE:
+        for name in [name for name in files.column_names if name.startswith("delete_")]:
             index, field = files.schema.get_field_index(name), files.schema.field(name)
             files = files.set_column(index, field, pa.nulls(files.num_rows, field.type))
         try:

@@ -20,16 +20,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from quacklake.core.catalog import parse_url
-from quacklake.core.format.names import literal, tenant_key
-from quacklake.core.format.names import quote as lake_quote
-from quacklake.core.format.objects import TableInfo
-from quacklake.core.format.schema import Column, TableSchema
-from quacklake.core.format.types import parse_type
-from quacklake.core.operations.change_feed import Bound
+from quacklake.core.format.names import tenant_key
 from quacklake.core.operations.handles import LakeHandle, SnapshotHandle
 from quacklake.core.operations.keyed_changes import FEED_NAMES
-from quacklake.core.scan import to_predicate
-from quacklake.core.scan.feed import state_slices
 from quacklake.core.tenancy.opening import open_lake
 from quacklake.errors import (
     ConfigError,
@@ -38,6 +31,11 @@ from quacklake.errors import (
     StreamMismatchError,
     UnsupportedFeatureError,
 )
+from quacklake.extend.names import literal
+from quacklake.extend.names import quote as lake_quote
+from quacklake.extend.predicates import to_predicate
+from quacklake.extend.schemas import Column, TableInfo, TableSchema, parse_type
+from quacklake.extend.streams import StreamSource
 from quacklake.spark.datasource.table_sink import (
     READ,
     READ_ANY,
@@ -49,10 +47,11 @@ from quacklake.spark.datasource.table_sink import (
     has_times,
 )
 from quacklake.spark.read.scan import Slice
+from quacklake.spark.read.slices import state_slices
 from quacklake.spark.runtime.session import has_time, overwrites_dynamically
 from quacklake.spark.runtime.types import quote, shown_type
 from quacklake.spark.streams.pipeline import FEED_TYPES, raw_schema, slices_of
-from quacklake.spark.streams.source import Position, StreamSource
+from quacklake.spark.streams.source import Bound, Position, open_source
 
 _COMPARED: Mapping[str, str] = {
     "EqualTo": "=",
@@ -285,9 +284,7 @@ class DriverService:
         key = (lake, options.table, pin, changes, *limits)
         if key not in self._sources:
             table = self._at(options, pin).view().find_table(options.table.schema, options.table.name)
-            source = StreamSource(lake.context, table, changes, *limits)
-            source.check()
-            self._sources[key] = source
+            self._sources[key] = open_source(lake.context, table, *limits, changes=changes)
         found = self._sources[key]
         if options.get(UUID) not in (None, found.table.uuid):
             raise StreamMismatchError(

@@ -26,15 +26,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource
 
 from quacklake.core.catalog import parse_url
-from quacklake.core.format.names import quote
-from quacklake.core.operations.change_feed import Bound
 from quacklake.errors import UnsupportedFeatureError
+from quacklake.extend.names import quote
+from quacklake.extend.streams import StreamSource
 from quacklake.spark.datasource import source_classes
 from quacklake.spark.datasource.driver_service import DriverService
 from quacklake.spark.datasource.source_classes import FORMAT
 from quacklake.spark.datasource.table_sink import UUID
 from quacklake.spark.runtime.session import is_connect
-from quacklake.spark.streams.source import StreamSource
+from quacklake.spark.streams.source import Bound
 
 _LONGEST = 90  # the longest path of a socket, less a few characters
 

@@ -17,21 +17,19 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType, StructType
 
 from quacklake.core.format.objects import BatchContent, check_stream
-from quacklake.core.format.snapshots import Operation
 from quacklake.core.operations import dml
-from quacklake.core.operations.change_feed import Bound
 from quacklake.core.operations.conform import match_given
 from quacklake.core.operations.handles import LakeHandle
 from quacklake.core.operations.options import StreamPositions
-from quacklake.core.operations.reference import TableRef
-from quacklake.core.transaction import Transaction
 from quacklake.errors import CommitUnknown, InputError, SchemaMismatchError, StreamBatchDoneError
-from quacklake.inputs.frames import to_source
-from quacklake.spark.changes.partition_overwrite import DYNAMIC, MODES, overwrite_partitions
+from quacklake.extend.inputs import to_source
+from quacklake.extend.names import TableRef
+from quacklake.extend.partitions import overwrite_partitions
+from quacklake.extend.writes import Operation, Transaction
 from quacklake.spark.runtime.local import inner_types
 from quacklake.spark.streams.checkpoint import SparkCheckpoint, read_from_spark
-from quacklake.spark.streams.source import EARLIEST, choice, positive, refuse_unknown
-from quacklake.spark.write.rows import Prepared, carries, given_columns
+from quacklake.spark.streams.source import EARLIEST, Bound, choice, positive, refuse_unknown
+from quacklake.spark.write.rows import DYNAMIC, OVERWRITE_MODES, Prepared, carries, given_columns
 from quacklake.spark.write.tasks import TaskRows, write_task
 
 _TABLE = ("lake", "catalog", "table")
@@ -190,7 +188,7 @@ class TableSink:
         said = options.get("partitionOverwriteMode")
         if said is None:
             return options.get("replaceWhere") is None and self._usually_dynamic()
-        dynamic = choice("partitionOverwriteMode", said.lower(), MODES) == DYNAMIC
+        dynamic = choice("partitionOverwriteMode", said.lower(), OVERWRITE_MODES) == DYNAMIC
         if dynamic and options.get("replaceWhere") is not None:
             raise InputError(
                 "replaceWhere and dynamic overwriting both say which rows go", hint="leave one of them out"

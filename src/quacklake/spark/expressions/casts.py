@@ -10,14 +10,12 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from quacklake.core.format.schema import Column
-from quacklake.core.format.types import parse_type
 from quacklake.errors import UnsupportedFeatureError
+from quacklake.extend.schemas import Column, parse_type
 from quacklake.spark.runtime.types import RAISED, literal, shown_type
 
 if TYPE_CHECKING:
-    from quacklake.core.engines.duckdb.trees import Node
-    from quacklake.spark.expressions.translator import Translator, Typed
+    from quacklake.spark.expressions.translator import Node, Translator, Typed
 
 SIGNED = ("int8", "int16", "int32", "int64")
 UNSIGNED = {"uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from quacklake.core.format.types import parse_type
+from quacklake.extend.schemas import parse_type
 from quacklake.spark.expressions.casts import (
     FLOATS,
     INTEGERS,
@@ -23,8 +23,7 @@ from quacklake.spark.expressions.casts import (
 from quacklake.spark.runtime.types import literal
 
 if TYPE_CHECKING:
-    from quacklake.core.engines.duckdb.trees import Node
-    from quacklake.spark.expressions.translator import Translator, Typed
+    from quacklake.spark.expressions.translator import Node, Translator, Typed
 
 _MOST_DIGITS = 38
 _ABSOLUTE = 34  # the most digits for which Spark does not round the results of ``abs`` and ``%``

@@ -9,19 +9,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import Any, TypeAlias
 
 import pyarrow.compute as pc
 
+from quacklake import Expression
 from quacklake.core.engines.duckdb import DuckDBEngine
 from quacklake.core.engines.duckdb.expressions import ExpressionBinder
-from quacklake.core.engines.duckdb.trees import Node, constant_of
-from quacklake.core.format.schema import Column, TableSchema
-from quacklake.core.operations.expression import Expression
-from quacklake.core.scan import Filter
+from quacklake.core.engines.duckdb.trees import constant_of
 from quacklake.errors import PredicateError, UnsupportedFeatureError
+from quacklake.extend.schemas import Column, TableSchema
 from quacklake.spark.expressions.casts import FLOATS, STAMPS, TEXTS, converted, is_number
 from quacklake.spark.expressions.functions import called
 from quacklake.spark.runtime.types import TEXT_KEYS, initial_value, literal, quote, shown_type, text_as_key
+
+Node: TypeAlias = "dict[str, Any]"
+"""A part of the tree in which DuckDB describes a query."""
+Filter: TypeAlias = "str | pc.Expression"
+"""A condition in the SQL of the lake, or of ``pyarrow.compute``."""
 
 _COMPARED = {
     "COMPARE_EQUAL": "=",

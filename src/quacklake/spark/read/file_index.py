@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote as percent_encode
 from uuid import uuid4
 from weakref import WeakKeyDictionary
@@ -32,16 +32,18 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from quacklake.core.format.names import fold
 from quacklake.core.format.objects import NAME_POS, NAME_SNAPSHOT_ID
-from quacklake.core.scan import ScanPlan
-from quacklake.core.storage import Store
 from quacklake.core.storage.vectors import deleted_positions
 from quacklake.errors import CorruptFileError, UnsupportedFeatureError
+from quacklake.extend.names import fold
 from quacklake.spark.runtime.local import to_frame
 from quacklake.spark.runtime.session import LISTING, has_scalars, is_connect, place_of, settings
 from quacklake.spark.runtime.settings import file_path, spark_path, spark_uri
 from quacklake.spark.runtime.types import literal, quote
+
+if TYPE_CHECKING:
+    from quacklake.extend.plans import ScanPlan
+    from quacklake.extend.stores import Store
 
 #: No setting of a session may skip a file or shift its times.
 READ_OPTIONS = {

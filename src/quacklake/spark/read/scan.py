@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,34 +21,38 @@ from pyspark.sql import DataFrame, SparkSession
 
 from quacklake.core.engines.duckdb import DuckDBEngine
 from quacklake.core.format.mappings import MappedColumn, NameMapping, hive_values
-from quacklake.core.format.names import fold
 from quacklake.core.format.objects import NAME_ROW_ID, NAME_SNAPSHOT_ID
-from quacklake.core.format.schema import FIELD_ID, Column
+from quacklake.core.format.schema import FIELD_ID
 from quacklake.core.operations.keyed_changes import FEED_NAMES
-from quacklake.core.scan import ScanPlan
-from quacklake.core.scan.feed import FeedPlan, state_slices
 from quacklake.core.scan.plan import INLINED_META, SECRET, column_key
-from quacklake.core.storage import Footer, FooterColumn, Store, read_footer, read_footers
+from quacklake.core.storage import Footer, FooterColumn, read_footers
 from quacklake.core.storage.parquet import child_fields
 from quacklake.errors import UnsupportedFeatureError
+from quacklake.extend.names import fold
+from quacklake.extend.plans import FeedPlan, ScanPlan
+from quacklake.extend.schemas import Column
 from quacklake.spark.read.file_index import Deletes, free_name, read_files
+from quacklake.spark.read.slices import state_slices
 from quacklake.spark.runtime.failures import reaching
 from quacklake.spark.runtime.local import carried, inlined_columns, inlined_rows, shown_columns, shown_rows, to_frame
 from quacklake.spark.runtime.session import has_time, require_types
 from quacklake.spark.runtime.types import initial_value, quote, read_type, shown, shown_type
+
+if TYPE_CHECKING:
+    from quacklake.extend.stores import Store
 
 _HERE = 1000  # the most footers that this process reads faster than Spark starts Python on the executors
 _A_TASK = 250
 
 
 def all_footers(session: SparkSession, store: Store, paths: Sequence[str]) -> list[Footer]:
-    """Return ``read_footer`` of each path. Executors need ``quacklake``, and get access to the store only."""
+    """Return the footer of each file. Executors need ``quacklake``, and get access to the store only."""
     if len(paths) <= _HERE:
         return read_footers(store, paths)
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            found = [pickle.dumps(read_footer(store, path)) for path in batch.column("path").to_pylist()]
+            found = [pickle.dumps(footer) for footer in read_footers(store, batch.column("path").to_pylist())]
             yield pa.record_batch({"number": batch.column("number"), "footer": pa.array(found, pa.binary())})
 
     listed = pa.table({"number": pa.array(range(len(paths)), pa.int64()), "path": pa.array(paths, pa.string())})

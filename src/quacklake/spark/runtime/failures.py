@@ -22,7 +22,7 @@ from quacklake.spark.runtime.types import RAISED
 
 _NO_STORE = re.compile(r"S3AFileSystem not found|No FileSystem for scheme")
 _IN_PYTHON = re.compile(r"^[A-Za-z_][\w.]*: .*", re.MULTILINE)
-_OUR_CODE = re.compile(r'File "[^"]*[/\\]quacklake[/\\](engines|lake|storage)[/\\]')
+_OUR_CODE = re.compile(r'File "[^"]*[/\\]quacklake[/\\]core[/\\](engines|storage)[/\\]')
 _NO_PACKAGE = re.compile(r"^ModuleNotFoundError: No module named ", re.MULTILINE)
 _STATE = re.compile(r"SQLSTATE: (\w{5})")
 _USERS = ("21", "22", "23", "42", "P0")

@@ -11,13 +11,12 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as st
 
-from quacklake.core.duckdb_versions import arrow_table, connect
-from quacklake.core.format.names import quote as lake_quote
-from quacklake.core.format.schema import Column, TableSchema
-from quacklake.core.format.types import parse_type
 from quacklake.core.scan.inlined_rows import check_readable
 from quacklake.core.scan.plan import column_key
 from quacklake.errors import InputError
+from quacklake.extend.duckdbs import arrow_table, connect
+from quacklake.extend.names import quote as lake_quote
+from quacklake.extend.schemas import Column, TableSchema, parse_type
 from quacklake.spark.runtime.session import new_client
 from quacklake.spark.runtime.types import quote, retyped, shown, stored_type
 

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyspark
@@ -17,11 +17,13 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from quacklake.core.format.schema import Column
-from quacklake.core.storage import Store
 from quacklake.errors import InputError, MissingExtraError, UnsupportedFeatureError
 from quacklake.spark.runtime.settings import STEADY, Version, find_java, parse_version, spark_settings
 from quacklake.spark.runtime.types import quote
+
+if TYPE_CHECKING:
+    from quacklake.extend.schemas import Column
+    from quacklake.extend.stores import Store
 
 _TYPES: Mapping[str, Version] = {"json": (4, 0), "variant": (4, 0), "time": (4, 1)}
 """Types of the format that not every Spark can write, with the first version that can."""

@@ -11,10 +11,13 @@ import shutil
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote as percent_encode
 
-from quacklake.core.storage.store import Store
 from quacklake.errors import MissingExtraError, UnsupportedFeatureError, UnsupportedVersionError
+
+if TYPE_CHECKING:
+    from quacklake.extend.stores import Store
 
 Version = tuple[int, int]
 

@@ -1,6 +1,6 @@
 """Types and values between the format and Spark SQL, as pure text.
 
-A Parquet column is *read* as one Spark type (``SCALARS[…].spark``), *shown* to users as another where Spark lacks the
+A Parquet column is *read* as one Spark type (``spark_type``), *shown* to users as another where Spark lacks the
 type or has a better one, and *stored* by Spark in a form that every client of the format casts back.
 
 | type                       | shown as                  | stored by Spark as            |
@@ -23,15 +23,49 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from quacklake.core.format.layout import Transform
-from quacklake.core.format.schema import Column
-from quacklake.core.format.types import parse_type, spark_type
 from quacklake.errors import UnsupportedFeatureError
+from quacklake.extend.schemas import Column, parse_type
 
 EPOCH_NTZ = "TIMESTAMP_NTZ '1970-01-01 00:00:00'"
 TEXT_KEYS = ("uuid", "time")
 """Types to which DuckDB casts a text that is compared with them, and which Spark may show as text."""
 RAISED = "quacklake: "  # prefix of error messages that a write raises inside Spark; they end with a line break
 
+_TYPES: Mapping[str, str] = {
+    "boolean": "BOOLEAN",
+    "int8": "TINYINT",
+    "int16": "SMALLINT",
+    "int32": "INT",
+    "int64": "BIGINT",
+    "int128": "DOUBLE",
+    "uint8": "SMALLINT",
+    "uint16": "INT",
+    "uint32": "BIGINT",
+    "uint64": "DECIMAL(20,0)",
+    "uint128": "DOUBLE",
+    "float32": "FLOAT",
+    "float64": "DOUBLE",
+    "time": "TIME(6)",
+    "timetz": "BIGINT",
+    "time_ns": "STRING",
+    "date": "DATE",
+    "timestamp": "TIMESTAMP_NTZ",
+    "timestamp_s": "TIMESTAMP_NTZ",
+    "timestamp_ms": "TIMESTAMP_NTZ",
+    "timestamp_ns": "BIGINT",
+    "timestamptz": "TIMESTAMP_LTZ",
+    "timestamptz_ns": "TIMESTAMP_LTZ",
+    "null": "INT",
+    "interval": "BINARY",
+    "varchar": "STRING",
+    "blob": "BINARY",
+    "json": "STRING",
+    "uuid": "BINARY",
+    "variant": "VARIANT",
+    "geometry": "BINARY",
+    "unknown": "VOID",
+}
+"""The types that Spark reads from files."""
 _SHOWN: Mapping[str, str] = {"timetz": "STRING", "time_ns": "STRING", "uuid": "STRING", "interval": "STRING"}
 _STORED: Mapping[str, str] = {"timetz": "STRING", "interval": "STRING", "timestamp_ns": "TIMESTAMP_NTZ"}
 _IN_FILES: Mapping[str, str] = {"timetz": "varchar", "interval": "varchar", "timestamp_ns": "timestamp", "uuid": "blob"}
@@ -107,6 +141,12 @@ def _spelled(column: Column, leaf: Callable[[str], str]) -> str:
             return f"STRUCT<{fields}>"
         case _:
             return leaf(column.type)
+
+
+def spark_type(text: str) -> str:
+    """Return the Spark SQL type of a scalar type. Raise ``InputError`` for another."""
+    found = parse_type(text)
+    return str(found).upper() if found.base == "decimal" else _TYPES[found.base]
 
 
 def _read(type_: str, *, time: bool) -> str:

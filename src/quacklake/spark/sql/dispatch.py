@@ -7,9 +7,8 @@ from collections.abc import Callable, Collection, Mapping
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from quacklake.core.format.names import fold
-from quacklake.core.operations.reference import DEFAULT_SCHEMA
 from quacklake.core.sql.sessions import LakeSessions
+from quacklake.extend.names import DEFAULT_SCHEMA, fold
 from quacklake.spark.engine import SparkEngine
 from quacklake.spark.runtime.words import SparkCursor
 from quacklake.spark.sql import merging, metadata, rows, tables
@@ -28,7 +27,10 @@ def run(engine: SparkEngine, sessions: LakeSessions, text: str, params: Paramete
     sql = with_values(only_statement(text), params)
     # with its own transaction, independent of the thread's session
     with sessions.current().cursor() as session:
-        return _handler(SparkCursor(sql))(Statement(engine, session), SparkCursor(sql))
+        cursor = SparkCursor(sql)
+        handler = _handler(cursor)
+        cursor.at = 0
+        return handler(Statement(engine, session), cursor)
 
 
 def run_stored(engine: SparkEngine, sessions: LakeSessions, text: str, own: Collection[str]) -> DataFrame:

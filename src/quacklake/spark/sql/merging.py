@@ -10,13 +10,10 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StringType
 from sqlglot import exp
 
-from quacklake.core.format.names import fold
-from quacklake.core.format.objects import TableInfo
-from quacklake.core.format.schema import Column, TableSchema
-from quacklake.core.operations.reference import TableRef
-from quacklake.core.sql.statements.rows import alias_of, prefix_of
 from quacklake.core.sql.timetravel import time_travel
 from quacklake.errors import SqlError, UnsupportedFeatureError
+from quacklake.extend.names import TableRef, fold
+from quacklake.extend.schemas import Column, TableInfo, TableSchema
 from quacklake.spark.changes.merge import SPELLED, SparkMerge
 from quacklake.spark.runtime.session import has_time, require
 from quacklake.spark.runtime.types import TEXT_KEYS, text_as_key
@@ -184,7 +181,7 @@ class _Names:
 
 def merge(statement: Statement, cursor: SparkCursor) -> DataFrame:
     """Run MERGE [WITH SCHEMA EVOLUTION] INTO name [alias] USING source [alias] ON condition WHEN …."""
-    prefix = prefix_of(cursor)
+    prefix = cursor.prefix()
     cursor.expect("MERGE")
     evolving = cursor.accept("WITH", "SCHEMA", "EVOLUTION")
     cursor.expect("INTO")
@@ -192,7 +189,7 @@ def merge(statement: Statement, cursor: SparkCursor) -> DataFrame:
     table = statement.table(names)
     if table is None:
         return statement.run(SqlText(cursor.text), cursor.text)
-    own = alias_of(cursor, "USING")
+    own = cursor.alias("USING")
     cursor.expect("USING")
     source, other = _source(cursor)
     cursor.expect("ON")

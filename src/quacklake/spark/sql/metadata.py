@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from quacklake.core.format.names import fold, quote
-from quacklake.core.format.names import literal as lake_literal
-from quacklake.core.format.objects import TableInfo
 from quacklake.core.operations.options import lake_history, table_history
-from quacklake.core.sql import lake_functions
-from quacklake.core.sql.binder import Binder
-from quacklake.core.sql.lake_calls import LakeCall
-from quacklake.core.sql.lake_functions import FUNCTIONS, bind
-from quacklake.core.transaction import Transaction
+from quacklake.core.sql.lake_functions import FUNCTIONS
 from quacklake.errors import SqlError, UnsupportedFeatureError, nearest
+from quacklake.extend.names import fold, quote
+from quacklake.extend.names import literal as lake_literal
+from quacklake.extend.schemas import TableInfo
+from quacklake.extend.writes import Transaction
 from quacklake.spark.maintenance import spark_maintenance
 from quacklake.spark.runtime.words import SparkCursor
 from quacklake.spark.sql.statement import Statement
 from quacklake.spark.streams.pipeline import batch_frame
-from quacklake.spark.streams.source import EARLIEST, StreamSource
+from quacklake.spark.streams.source import EARLIEST, open_source
 
 _FEEDS = ("table_changes", "table_insertions", "table_deletions")
 _TELLING = (
@@ -75,8 +73,7 @@ def _files(statement: Statement, table: TableInfo, tx: Transaction) -> DataFrame
 
 def _changes(statement: Statement, table: TableInfo, tx: Transaction) -> DataFrame:
     """Return the changes of the rows of a table, from its oldest remaining state."""
-    source = StreamSource(statement.engine.context, table, changes=True)
-    source.check()
+    source = open_source(statement.engine.context, table, changes=True)
     start = source.start(EARLIEST)
     plan = source.plan(start, {"table": table.id, "after": max(tx.base.id, start["after"])})
     return batch_frame(statement.engine, source, plan)
@@ -127,9 +124,8 @@ def argument(item: str) -> tuple[str, str]:
 
 
 #: Procedures that Spark runs on the files of tables.
-_ON_SPARK = ("flush_inlined_data", "merge_adjacent_files", "rewrite_data_files")
+_ON_SPARK = ("flush_inlined_data", "merge_adjacent_files", "rewrite_data_files", "optimize")
 _OPTIMIZE = ("table_name", "order_by", "zorder")
-_FILTER = ("where", "filter")
 
 
 def call(statement: Statement, cursor: SparkCursor) -> DataFrame:
@@ -139,8 +135,6 @@ def call(statement: Statement, cursor: SparkCursor) -> DataFrame:
     items = cursor.items()
     cursor.end()
     name = fold(names[-1]).removeprefix("ducklake_")
-    if name == "optimize":
-        return _optimize(statement, items)
     if name not in FUNCTIONS:
         raise SqlError(f'a lake has no procedure "{names[-1]}"', hint=nearest(name, FUNCTIONS))
     if name == "set_commit_message":
@@ -148,29 +142,14 @@ def call(statement: Statement, cursor: SparkCursor) -> DataFrame:
             "every Spark statement is its own commit, so a message cannot wait for the next one",
             hint='sign the lake first: quacklake.spark(lake.signed("message", "author"))',
         )
-    if name not in _ON_SPARK:
-        text, values = arguments(statement, items)
-        return statement.lake_sql(f"CALL {quote(name)}({text})", values)
-    given = _given(statement, name, items, FUNCTIONS[name].parameters, FUNCTIONS[name].named)
-    binder, keeper = Binder(statement.session), spark_maintenance(statement.engine)
-    made = LakeCall(statement.session, binder, statement.attached, given, keeper=keeper)
-    return statement.rows(getattr(lake_functions, name)(made))
+    if name in _ON_SPARK:
+        statement.session.keeper = spark_maintenance(statement.engine)
+    if name == "optimize":
+        items = [_named(item, key) for item, key in zip_longest(items, _OPTIMIZE[: len(items)])]
+    text, values = arguments(statement, items)
+    return statement.lake_sql(f"CALL {quote(name)}({text})", values)
 
 
-def _given(
-    statement: Statement, name: str, items: Sequence[str], parameters: Sequence[str], others: Sequence[str] = ()
-) -> dict[str, Any]:
-    found = [(key, statement.constant(value)) for key, value in map(argument, items)]
-    positional = [value for key, value in found if not key]
-    return bind(name, positional, {fold(key): value for key, value in found if key}, parameters, others)
-
-
-def _optimize(statement: Statement, items: Sequence[str]) -> DataFrame:
-    """Run ``optimize(table, order_by => …, zorder => array(…), filter => …)``."""
-    given = _given(statement, "optimize", items, _OPTIMIZE, _FILTER)
-    if given.get("table_name") is None:
-        raise SqlError('the argument "table_name" is missing')
-    where = given.get("where", given.get("filter"))
-    table = spark_maintenance(statement.engine).table(str(given["table_name"]))
-    report = table.optimize(given.get("order_by"), given.get("zorder"), where=where)
-    return statement.rows(lake_functions.groups(report))
+def _named(item: str, parameter: str | None) -> str:
+    """Return an argument with the name of its parameter, which Spark may leave out."""
+    return f"{parameter} => {item}" if parameter and not argument(item)[0] else item

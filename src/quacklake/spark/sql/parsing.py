@@ -12,9 +12,9 @@ from typing import Any, TypeAlias
 import sqlglot
 from sqlglot import exp
 
-from quacklake.core.format.names import fold
 from quacklake.core.sql.words import caret, split
 from quacklake.errors import InputError, SqlError, nearest
+from quacklake.extend.names import fold
 from quacklake.spark.runtime.types import literal
 from quacklake.spark.runtime.words import hide_calls, spark_words
 

@@ -13,11 +13,10 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from sqlglot import ErrorLevel, exp
 
-from quacklake.core.format.bounds import ANYTHING, Predicate, every
-from quacklake.core.format.names import fold
-from quacklake.core.format.schema import TableSchema
-from quacklake.core.scan import to_predicate
 from quacklake.errors import PredicateError, QuacklakeError
+from quacklake.extend.names import fold
+from quacklake.extend.predicates import Predicate, every, to_predicate
+from quacklake.extend.schemas import TableSchema
 from quacklake.spark.sql.parsing import declaration
 from quacklake.spark.sql.view_queries import Named
 
@@ -33,7 +32,7 @@ def predicate_of(found: Sequence[exp.Expr], schema: TableSchema, zone: Callable[
         with suppress(PredicateError):  # the condition uses functions that only Spark knows
             text = _zoned(each, schema, zone).sql("duckdb", unsupported_level=ErrorLevel.IGNORE)
             parts.append(to_predicate(text, schema))
-    return every(parts) if parts else ANYTHING
+    return every(parts)
 
 
 def conditions(source: exp.Expr, outside: Sequence[exp.Expr] = ()) -> list[exp.Expr]:
@@ -158,7 +157,7 @@ def where_predicate(named: Named, schema: TableSchema) -> Predicate:
     for text in named.where:
         with suppress(QuacklakeError):
             parts.append(to_predicate(text, schema))
-    return every(parts) if parts else ANYTHING
+    return every(parts)
 
 
 def outside_conditions(named: Named, outside: Sequence[exp.Expr]) -> list[exp.Expr]:

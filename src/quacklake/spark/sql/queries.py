@@ -17,17 +17,16 @@ from sqlglot import exp
 from quacklake.core.engines.duckdb.expressions import session_function
 from quacklake.core.engines.duckdb.stored_texts import LAKE
 from quacklake.core.engines.duckdb.trees import serialize
-from quacklake.core.format.bounds import ANYTHING, Predicate, every
-from quacklake.core.format.names import fold
-from quacklake.core.format.objects import TableInfo, ViewInfo
-from quacklake.core.format.schema import TableSchema
-from quacklake.core.operations.reference import DEFAULT_SCHEMA
-from quacklake.core.operations.views import MOST_VIEWS, named_object, too_deep
+from quacklake.core.format.objects import ViewInfo
+from quacklake.core.operations.views import check_depth
 from quacklake.core.scan.plan import column_key
 from quacklake.core.sql.timetravel import NO_ALIAS, TimeTravel, time_travel
 from quacklake.core.sql.views import view_rows, view_tables
-from quacklake.core.transaction import Transaction
 from quacklake.errors import NotFoundError, QuacklakeError, SqlError, UnsupportedFeatureError
+from quacklake.extend.names import DEFAULT_SCHEMA, fold
+from quacklake.extend.predicates import ANYTHING, Predicate, every
+from quacklake.extend.schemas import TableInfo, TableSchema
+from quacklake.extend.writes import Transaction
 from quacklake.spark.engine import SparkEngine
 from quacklake.spark.runtime.local import inlined_rows, shown_columns
 from quacklake.spark.runtime.session import has_time
@@ -246,7 +245,11 @@ class Rewriter:
 
     def _in_view(self, names: Sequence[str], tx: Transaction, view: ViewInfo) -> TableInfo | ViewInfo | None:
         own = names[1:] if len(names) == 3 and fold(names[0]) == fold(self.statement.attached.alias) else names
-        return named_object(tx, own[0] if len(own) == 2 else None, own[-1], view.schema_name) if len(own) <= 2 else None
+        if len(own) > 2:
+            return None
+        schemas = own[:1] if len(own) == 2 else dict.fromkeys((view.schema_name, DEFAULT_SCHEMA))
+        found = (tx.get_table(schema, own[-1]) or tx.objects.get_view(schema, own[-1]) for schema in schemas)
+        return next((each for each in found if each is not None), None)
 
     def _frame(self, info: TableInfo, tx: Transaction, predicate: Predicate) -> str:
         """Return the relation with the rows of a table that a predicate does not rule out."""
@@ -262,8 +265,7 @@ class Rewriter:
         if view.dialect == "duckdb":
             self.views.append(view.qualified_name)
             return self._view_relation(view, tx, scope.depth, conditions(table, scope.outside)).sql
-        if scope.depth >= MOST_VIEWS:
-            raise too_deep(view)
+        check_depth(view, scope.depth)
         if view.dialect != "spark":
             raise UnsupportedFeatureError(f'the view "{view.qualified_name}" is written in {view.dialect}')
         outside = () if view.aliases else conditions(table, scope.outside)
@@ -274,8 +276,7 @@ class Rewriter:
 
     def _view_relation(self, view: ViewInfo, tx: Transaction, depth: int, outside: Sequence[exp.Expr]) -> Relation:
         """Return a view written in DuckDB's SQL: translated, or with rows that DuckDB computes."""
-        if depth >= MOST_VIEWS:
-            raise too_deep(view)
+        check_depth(view, depth)
         try:
             return self.translated(view, tx, depth, outside)
         except NotFoundError:

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
 from sqlglot import exp
 
-from quacklake.core.format.bounds import ANYTHING, Predicate
 from quacklake.core.format.layout import IDENTITY
-from quacklake.core.format.names import fold
-from quacklake.core.format.objects import TableInfo
-from quacklake.core.format.snapshots import Operation
 from quacklake.core.operations import dml
-from quacklake.core.operations.reference import TableRef
-from quacklake.core.operations.statements import Delete, Update
-from quacklake.core.sql.statements.rows import alias_of, prefix_of
-from quacklake.core.transaction import Transaction
 from quacklake.errors import SqlError
+from quacklake.extend.names import TableRef, fold
+from quacklake.extend.partitions import overwrite_partitions
+from quacklake.extend.predicates import ANYTHING, Predicate
+from quacklake.extend.schemas import TableInfo
+from quacklake.extend.writes import Operation, Transaction
 from quacklake.spark.changes.clauses import ChangeClause, change
 from quacklake.spark.changes.clauses import delete as delete_rows
-from quacklake.spark.changes.partition_overwrite import overwrite_partitions
 from quacklake.spark.changes.staged_changes import ChangeMetrics, counted
 from quacklake.spark.runtime.session import has_time, overwrites_dynamically
 from quacklake.spark.runtime.types import quote
@@ -41,7 +38,7 @@ _SET = "_ql_set_"
 
 def insert(statement: Statement, cursor: SparkCursor) -> DataFrame:
     """Run INSERT INTO | OVERWRITE [TABLE] name [PARTITION (…)] [(columns) | BY NAME] | REPLACE WHERE filter query."""
-    prefix = prefix_of(cursor)
+    prefix = cursor.prefix()
     first = cursor.at
     cursor.expect("INSERT")
     overwriting = cursor.accept("OVERWRITE")
@@ -145,12 +142,20 @@ def _write(
         if emptied:
             dml.delete(engine.context, tx, info, None, asked=Operation.OVERWRITE, counted=False)
         elif where is not None:
-            gone = _change_rows(statement.within(tx), tx, info, info.name, Delete(where)).deleted
+            gone = _change_rows(statement.within(tx), tx, info, info.name, _Change(where)).deleted
         done[:] = [(counted(tx, info, given), gone)]
 
     engine.write(rows, work, partial=partial)
     inserted, gone = done[0]
     return statement.numbers(num_affected_rows=inserted + gone, num_inserted_rows=inserted)
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """The texts of DELETE, or of UPDATE with ``values`` by column."""
+
+    where: str | None
+    values: Mapping[str, str] | None = None
 
 
 def delete(statement: Statement, cursor: SparkCursor) -> DataFrame:
@@ -160,14 +165,14 @@ def delete(statement: Statement, cursor: SparkCursor) -> DataFrame:
     table = statement.table(cursor.names())
     if table is None:
         return statement.run(SqlText(cursor.text), cursor.text)
-    alias = alias_of(cursor, "WHERE") or table.name
+    alias = cursor.alias("WHERE") or table.name
     where = _condition(cursor)
     if where is None:
         done = statement.engine.handle.run(
             lambda tx: delete_rows(statement.engine, tx, TableRef(table.schema_name, table.name), None)
         )
     else:
-        done = _changed(statement, table, alias, Delete(where))
+        done = _changed(statement, table, alias, _Change(where))
     return statement.numbers(num_affected_rows=done.deleted)
 
 
@@ -178,11 +183,11 @@ def update(statement: Statement, cursor: SparkCursor) -> DataFrame:
     table = statement.table(cursor.names())
     if table is None:
         return statement.run(SqlText(cursor.text), cursor.text)
-    alias = alias_of(cursor, "SET") or table.name
+    alias = cursor.alias("SET") or table.name
     cursor.expect("SET")
     assigned = assignments(cursor, alias)
-    change = Update(tuple(assigned), tuple(assigned.values()), _condition(cursor))
-    return statement.numbers(num_affected_rows=_changed(statement, table, alias, change).updated)
+    done = _changed(statement, table, alias, _Change(_condition(cursor), assigned))
+    return statement.numbers(num_affected_rows=done.updated)
 
 
 def _condition(cursor: SparkCursor) -> str | None:
@@ -215,7 +220,7 @@ def assignments(cursor: SparkCursor, alias: str) -> dict[str, str]:
             return found
 
 
-def _changed(statement: Statement, table: TableInfo, alias: str, change: Update | Delete) -> ChangeMetrics:
+def _changed(statement: Statement, table: TableInfo, alias: str, change: _Change) -> ChangeMetrics:
     def work(tx: Transaction) -> ChangeMetrics:
         info = tx.find_table(table.schema_name, table.name)
         return _change_rows(statement.within(tx), tx, info, alias, change)
@@ -223,13 +228,10 @@ def _changed(statement: Statement, table: TableInfo, alias: str, change: Update 
     return statement.engine.handle.run(work)
 
 
-def _change_rows(
-    statement: Statement, tx: Transaction, table: TableInfo, alias: str, given: Update | Delete
-) -> ChangeMetrics:
+def _change_rows(statement: Statement, tx: Transaction, table: TableInfo, alias: str, given: _Change) -> ChangeMetrics:
     """Delete rows of a table, or set their columns, within a transaction. Spark itself parses the texts."""
     time, where = has_time(statement.engine.session), given.where
-    pairs = zip(given.columns, given.values, strict=True) if isinstance(given, Update) else ()
-    values = {table.schema.find(name): value for name, value in pairs}
+    values = {table.schema.find(name): value for name, value in (given.values or {}).items()}
     sets = [
         f"({default_of(column, time=time) if fold(value) == 'default' else value}) AS {_SET}{column.id}"
         for column, value in values.items()
@@ -246,7 +248,7 @@ def _change_rows(
         rewriter = Rewriter(statement, target=(rows, table))
         found = statement.run(rewriter.text(query))
         again = any(info.id == table.id and where_ is tx for info, where_ in rewriter.read)
-        chosen = {column.id: f.col(f"{_SET}{column.id}") for column in values} if isinstance(given, Update) else None
+        chosen = None if given.values is None else {column.id: f.col(f"{_SET}{column.id}") for column in values}
         return found, ChangeClause(f.lit(True), chosen), ANYTHING if again else predicate
 
-    return change(statement.engine, tx, table, predicate, choose, deletes=isinstance(given, Delete))
+    return change(statement.engine, tx, table, predicate, choose, deletes=given.values is None)

@@ -14,14 +14,15 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from quacklake.core.format.objects import TableInfo, ViewInfo
-from quacklake.core.operations.reference import DEFAULT_SCHEMA
+from quacklake import Session
+from quacklake.core.format.objects import ViewInfo
 from quacklake.core.sql.attached import Attached, missing
-from quacklake.core.sql.session import Session
 from quacklake.core.sql.timetravel import TimeTravel
 from quacklake.core.sql.words import caret
-from quacklake.core.transaction import Transaction
 from quacklake.errors import NotFoundError, QuacklakeError, SqlError, nearest
+from quacklake.extend.names import DEFAULT_SCHEMA
+from quacklake.extend.schemas import TableInfo
+from quacklake.extend.writes import Transaction
 from quacklake.spark.engine import SparkEngine
 from quacklake.spark.runtime.local import to_frame
 from quacklake.spark.runtime.words import SparkCursor, text_of

@@ -15,14 +15,11 @@ from pyspark.sql import DataFrame
 from sqlglot import exp
 
 from quacklake.core.engines.duckdb.stored_texts import LAKE
-from quacklake.core.format.names import fold, literal, quote
-from quacklake.core.format.objects import TableInfo, ViewInfo
+from quacklake.core.format.objects import ViewInfo
 from quacklake.core.operations import evolution
-from quacklake.core.operations.reference import TableRef
 from quacklake.core.sql.attached import Target
 from quacklake.core.sql.statements.objects import own_names
 from quacklake.core.sql.timetravel import time_travel
-from quacklake.core.transaction import Transaction
 from quacklake.errors import (
     AlreadyExistsError,
     InputError,
@@ -31,6 +28,9 @@ from quacklake.errors import (
     SqlError,
     UnsupportedFeatureError,
 )
+from quacklake.extend.names import TableRef, fold, literal, quote
+from quacklake.extend.schemas import TableInfo
+from quacklake.extend.writes import Transaction
 from quacklake.spark.changes.staged_changes import counted
 from quacklake.spark.engine import schema_of
 from quacklake.spark.runtime.session import is_connect, settings

@@ -15,14 +15,13 @@ from typing import Any
 import duckdb
 
 from quacklake.core.engines.duckdb.expressions import ExpressionBinder
-from quacklake.core.engines.duckdb.trees import Node, constant_of, nodes, serialize
-from quacklake.core.format.names import fold
-from quacklake.core.format.names import quote as lake_quote
-from quacklake.core.format.schema import Column, TableSchema
-from quacklake.core.format.types import parse_type
+from quacklake.core.engines.duckdb.trees import constant_of, nodes, serialize
 from quacklake.errors import UnsupportedFeatureError
+from quacklake.extend.names import fold
+from quacklake.extend.names import quote as lake_quote
+from quacklake.extend.schemas import Column, TableSchema, parse_type
 from quacklake.spark.expressions.casts import FLOATS, INTEGERS, STAMPS
-from quacklake.spark.expressions.translator import BOOLEAN, Translator, Typed, shape
+from quacklake.spark.expressions.translator import BOOLEAN, Node, Translator, Typed, shape
 from quacklake.spark.runtime.types import quote
 
 KEYS = (*INTEGERS, "boolean", "varchar", "uuid", "date", "timestamptz", *STAMPS)

@@ -19,8 +19,8 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from quacklake.core.format.objects import BatchContent
-from quacklake.core.storage import Store
 from quacklake.errors import StreamMismatchError
+from quacklake.extend.stores import Store
 from quacklake.spark.runtime.session import is_connect
 from quacklake.spark.runtime.settings import escape_pattern
 

@@ -15,13 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from quacklake.core import faults
-from quacklake.core.operations.change_feed import Bound
 from quacklake.core.operations.keyed_changes import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, FEED_NAMES
 from quacklake.core.operations.options import StreamPositions
-from quacklake.core.scan import ScanPlan
-from quacklake.core.scan.feed import FeedPlan, plain_inserts, slices, state_slices
 from quacklake.errors import InputError, StreamMismatchError
+from quacklake.extend.plans import FeedPlan, ScanPlan
+from quacklake.extend.reporting import reach
+from quacklake.extend.streams import StreamPlan, StreamSource
 from quacklake.spark.engine import SparkEngine
 from quacklake.spark.read.scan import (
     Slice,
@@ -29,11 +28,12 @@ from quacklake.spark.read.scan import (
     read_slice,
     sliced_frame,
 )
+from quacklake.spark.read.slices import slices, state_slices
 from quacklake.spark.runtime.local import shown_columns, to_frame
 from quacklake.spark.runtime.session import has_time
 from quacklake.spark.runtime.types import quote
 from quacklake.spark.streams.sink import SparkSink, WrittenBatch
-from quacklake.spark.streams.source import Position, StreamPlan, StreamSource
+from quacklake.spark.streams.source import Bound, Position
 
 _HERE = 1 << 20  # the most bytes of files that this process reads faster than Spark starts Python on the executors
 FEED_TYPES = f"{CHANGE_TYPE} STRING, {COMMIT_VERSION} BIGINT, {COMMIT_TIMESTAMP} TIMESTAMP_LTZ"
@@ -72,7 +72,7 @@ def batch_frame(engine: SparkEngine, source: StreamSource, found: StreamPlan) ->
     time = has_time(engine.session)
     if source.changes:
         return shown_frame(source, _mapped(engine, source, slices_of(source, found)), time=time)
-    plain, rest = plain_inserts(found.feed)
+    plain, rest = found.feed.plain_inserts()
     plans = [] if found.state is None else [found.state]
     if plain.files.num_rows or (plain.inlined is not None and plain.inlined.num_rows):
         plans.append(plain)
@@ -209,7 +209,7 @@ class TablePipeline:
         if end == self._position:
             return None
         plan = self._source.plan(self._position, end)
-        faults.reach("stream.batch.planned")
+        reach("stream.batch.planned")
         batch, query = batch_frame(self._sink.engine, self._source, plan), self._query
         if isinstance(query, str):
             text = query.replace("{", "{{").replace("}", "}}")

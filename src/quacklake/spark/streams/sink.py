@@ -20,9 +20,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from quacklake import telemetry
-from quacklake.core import faults
-from quacklake.core.format.names import uuid7
-from quacklake.core.format.objects import BatchContent, TableInfo, marked, older_checkpoint
+from quacklake.core.format.objects import BatchContent, marked, older_checkpoint
 from quacklake.core.operations import evolution
 from quacklake.core.operations.keyed_changes import (
     CHANGE_TYPE,
@@ -38,10 +36,12 @@ from quacklake.core.operations.keyed_changes import (
     upsert,
 )
 from quacklake.core.operations.options import StreamPositions
-from quacklake.core.operations.reference import TableRef
 from quacklake.core.operations.statements import DUPLICATES_SHOWN, duplicate_keys
-from quacklake.core.transaction import Transaction
 from quacklake.errors import StorageError, StreamBatchDoneError, UnsupportedFeatureError
+from quacklake.extend.names import TableRef, uuid7
+from quacklake.extend.reporting import reach
+from quacklake.extend.schemas import TableInfo
+from quacklake.extend.writes import Transaction
 from quacklake.spark.changes.merge import SparkMerge, conform_keys
 from quacklake.spark.engine import SparkEngine
 from quacklake.spark.runtime.local import arrow_schema
@@ -118,7 +118,7 @@ class SparkSink:
 
         with self.lock, telemetry.timed("stream.batch"):
             began = perf_counter()
-            faults.reach("stream.batch.before")
+            reach("stream.batch.before")
             try:
                 known = StreamPositions(self.engine.handle).find(self.name)
                 # before any file is written
@@ -130,7 +130,7 @@ class SparkSink:
                 if content is not None:
                     StreamPositions(self.engine.handle).note_content(self.name, self.run, epoch, content)
                     read_through(frame)
-            faults.reach("stream.batch.after")
+            reach("stream.batch.after")
             report = WrittenBatch(epoch, milliseconds=(perf_counter() - began) * 1000, **counts)
         self.reports.append(report)
         label = self.engine.context.catalog.label

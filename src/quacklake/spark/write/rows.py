@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -17,14 +18,11 @@ from quacklake.core.format.bounds import encode_comparable
 from quacklake.core.format.layout import IDENTITY, directory
 from quacklake.core.format.mappings import MappedColumn, NameMapping
 from quacklake.core.format.names import data_file_name
-from quacklake.core.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID, RESERVED_FIELDS, TableInfo
-from quacklake.core.format.schema import Column, TableSchema
-from quacklake.core.format.types import parse_type
-from quacklake.core.operations.add_files import known_mappings
+from quacklake.core.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID, RESERVED_FIELDS
 from quacklake.core.operations.conform import Match, given_schema, insert_few, match_given, to_table
 from quacklake.core.operations.context import LakeContext
 from quacklake.core.storage import Footer, column_stats
-from quacklake.core.transaction import NewDataFile, Transaction
+from quacklake.core.transaction import NewDataFile
 from quacklake.errors import (
     CommitUnknown,
     ConstraintError,
@@ -33,6 +31,7 @@ from quacklake.errors import (
     SqlError,
     UnsupportedFeatureError,
 )
+from quacklake.extend.schemas import Column, TableInfo, TableSchema, parse_type
 from quacklake.spark.runtime.failures import each_task
 from quacklake.spark.runtime.local import arrow_schema, with_variants
 from quacklake.spark.runtime.session import has_time
@@ -40,6 +39,13 @@ from quacklake.spark.runtime.stored_texts import expression_text
 from quacklake.spark.runtime.types import adopted, initial_value, plain_in_parquet, quote, required, stored
 from quacklake.spark.write.tasks import Fetch, write_task
 from quacklake.spark.write.writer import SortBy, SparkWriter, WriteJob, Written
+
+if TYPE_CHECKING:
+    from quacklake.extend.writes import Transaction
+
+DYNAMIC = "dynamic"
+OVERWRITE_MODES = ("static", DYNAMIC)
+"""With ``static``, partitions without new rows are removed too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +76,7 @@ class Prepared:
         mapping_id = None
         if self.mapped:
             mapping = NameMapping(0, tuple(_mapped(column) for column in table.schema.columns))
-            mapping_id = known_mappings(tx, table).get(mapping.key)
+            mapping_id = tx.known_mappings(table).get(mapping.key)
             if mapping_id is None:
                 mapping_id = tx.local_id()
                 pending.mappings.append(replace(mapping, id=mapping_id))
@@ -159,7 +165,7 @@ class SparkRows:
         """Remove the written files. A file that cannot be removed is left to maintenance as an orphan."""
         prepared, self._prepared = self._prepared, None
         if prepared is not None:
-            self.context.store.delete(prepared.paths)
+            self.writer.store.delete(prepared.paths)
 
     def _match(self, table: TableInfo, *, time: bool) -> tuple[list[Match], TableSchema]:
         """Match the columns of the rows with those of the table. Return the matches and the given columns."""
@@ -199,17 +205,17 @@ class SparkRows:
             {id_: quote(name) for id_, name in self.kept.items()},
             self.tasks,
         )
-        self.context.store.make_parent(job.folder + stem)
+        self.writer.store.make_parent(job.folder + stem)
         placed: list[str] = []
         try:
             written = self.writer.write(self.frame, job)
             keys = self._key_texts(table, written)
             paths = self._paths(table, written, keys, stem)
-            if self.context.store.is_local:
+            if self.writer.store.is_local:
                 for each, path in zip(written, paths, strict=True):
                     placed.append(path)
-                    self.context.store.rename(each.path, path)
-                self.context.store.sync(paths)
+                    self.writer.store.rename(each.path, path)
+                self.writer.store.sync(paths)
             ids = [_ids(each.footer, table.schema) for each in written]
             mapped = not plain or not all(
                 leaf.field_id in RESERVED_FIELDS or leaf.field_id == known.get(leaf.path)
@@ -221,11 +227,11 @@ class SparkRows:
             rows = zip(written, paths, keys, ids, strict=True)
             return Prepared(table, tuple((_file(table, *row), row[1]) for row in rows), mapped)
         except BaseException:
-            left = [entry.path for entry in self.context.store.list(job.folder.rstrip("/"))]
-            self.context.store.delete([*left, *placed])
+            left = [entry.path for entry in self.writer.store.list(job.folder.rstrip("/"))]
+            self.writer.store.delete([*left, *placed])
             raise
         finally:
-            self.context.store.prune(job.folder)
+            self.writer.store.prune(job.folder)
 
     def _parquet_options(self, table: TableInfo) -> dict[str, str]:
         options = self.context.write_options(table)
@@ -265,7 +271,7 @@ class SparkRows:
         self, table: TableInfo, written: Sequence[Written], keys: Sequence[Mapping[int, str | None]], stem: str
     ) -> list[str]:
         """Return the final paths of the files: the usual ones on a local disk, elsewhere those that Spark wrote."""
-        if not self.context.store.is_local:
+        if not self.writer.store.is_local:
             return [each.path for each in written]
         spec, hive = table.partition, self.context.write_options(table).hive
         folders = [self.folder if spec is None else directory(spec, table.schema, values, hive=hive) for values in keys]

@@ -11,30 +11,33 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import TYPE_CHECKING
 
 import duckdb
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from quacklake.core.duckdb_versions import arrow_table
 from quacklake.core.engines.duckdb import DuckDBEngine, FileWriter, WriteOptions
 from quacklake.core.engines.duckdb.connections import writing as duckdb_writing
-from quacklake.core.format.names import quote, uuid7
-from quacklake.core.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID, RESERVED_FIELDS, TableInfo
-from quacklake.core.format.schema import TableSchema
+from quacklake.core.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID, RESERVED_FIELDS
 from quacklake.core.operations import conform
-from quacklake.core.operations.conform import Match
-from quacklake.core.operations.context import LakeContext
 from quacklake.core.operations.signed_zeros import split_at_negative_zero
-from quacklake.core.storage import Store
 from quacklake.core.transaction import NewDataFile
 from quacklake.errors import ConstraintError, UnsupportedFeatureError
+from quacklake.extend.duckdbs import arrow_table
+from quacklake.extend.names import quote, uuid7
 from quacklake.spark.read.file_index import READ_OPTIONS
 from quacklake.spark.runtime.failures import writing
 from quacklake.spark.runtime.session import WRITING, settings, to_arrow
 from quacklake.spark.runtime.settings import spark_path, spark_uri
 from quacklake.spark.runtime.types import RAISED
+
+if TYPE_CHECKING:
+    from quacklake.core.operations.conform import Match
+    from quacklake.core.operations.context import LakeContext
+    from quacklake.extend.schemas import TableInfo, TableSchema
+    from quacklake.extend.stores import Store
 
 _NEVER = ("variant", "geometry", "time_ns")  # types that cannot be transferred from Spark to DuckDB
 

@@ -13,16 +13,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from quacklake import telemetry
-from quacklake.core import faults
 from quacklake.core.format.layout import Transform, key_names
-from quacklake.core.format.names import fold
-from quacklake.core.format.objects import RESERVED_FIELDS, TableInfo
-from quacklake.core.format.schema import Column, TableSchema
+from quacklake.core.format.objects import RESERVED_FIELDS
 from quacklake.core.format.transforms import apply
 from quacklake.core.format.transforms import bucket as bucket_of
-from quacklake.core.format.types import parse_type
-from quacklake.core.storage import FileEntry, Footer, Store
+from quacklake.core.storage import Footer
 from quacklake.errors import UnsupportedFeatureError
+from quacklake.extend.names import fold
+from quacklake.extend.reporting import reach
+from quacklake.extend.schemas import Column, TableInfo, TableSchema, parse_type
+from quacklake.extend.stores import Store
 from quacklake.spark.read.file_index import read_paths
 from quacklake.spark.read.scan import all_footers
 from quacklake.spark.runtime.failures import writing
@@ -95,14 +95,14 @@ class SparkWriter:
     def write(self, frame: DataFrame, job: WriteJob) -> list[Written]:
         """Write rows; a failure leaves files. Raises ``ConstraintError`` or ``UnsupportedFeatureError``."""
         require_types(self.session, job.table.schema.columns)
-        faults.reach("engine.write.before")
+        reach("engine.write.before")
         with telemetry.timed("engine.write", tenant=self.store.label), settings(self.session, WRITING), writing():
             keys = _key_columns(job.table)
             writer = self._prepared(frame, job).write.mode("append").options(**job.options)
             if keys:
                 writer = writer.partitionBy(*keys)
             writer.parquet(spark_uri(self.store.url(job.folder.rstrip("/"))))
-        faults.reach("engine.write.after")
+        reach("engine.write.after")
         return self._gather(job)
 
     def _prepared(self, frame: DataFrame, job: WriteJob) -> DataFrame:
@@ -154,7 +154,7 @@ class SparkWriter:
         numbers = self._numbers(job.table.schema, sorted(wanted), doubtful) if doubtful and wanted else {}
         clean: dict[int, FloatStats | None] = {each.id: None for each in floats if each not in doubtful}
         return [
-            Written(entry.path, footer, _folder_texts(job, entry), {**clean, **numbers.get(entry.path, {})})
+            Written(entry.path, footer, _folder_texts(job, entry.path), {**clean, **numbers.get(entry.path, {})})
             for entry, footer in pairs
         ]
 
@@ -253,11 +253,11 @@ def _bucket(transform: Transform, name: str, type_: str) -> SparkColumn:
     return arrow_udf(buckets, one, f.expr(shown or name))
 
 
-def _folder_texts(job: WriteJob, entry: FileEntry) -> tuple[str | None, ...]:
+def _folder_texts(job: WriteJob, path: str) -> tuple[str | None, ...]:
     if job.table.partition is None:
         return ()
     texts: list[str | None] = []
-    for segment in entry.path.removeprefix(job.folder).split("/")[:-1]:
+    for segment in path.removeprefix(job.folder).split("/")[:-1]:
         text = unquote(segment.partition("=")[2])
         texts.append(None if text == _NULL_FOLDER else text.removeprefix(_MARK))
     return tuple(texts)

@@ -23,12 +23,10 @@ from quacklake.core.sql.statements import queries
 from quacklake.core.sql.statements.rows import (
     Place,
     SessionScope,
-    alias_of,
     append_bound,
     assignments,
     find_table,
     place_of,
-    prefix_of,
     returning_of,
     run_change,
     stand_in,
@@ -60,7 +58,7 @@ def insert(session: Session, cursor: Cursor, params: Any) -> Result:
 
 def parse_insert(session: Session, cursor: Cursor) -> tuple[Place, Insert] | None:
     """Return the table and the parts of an INSERT; None for a table of DuckDB itself."""
-    prefix = prefix_of(cursor)
+    prefix = cursor.prefix()
     cursor.expect("INSERT")
     replacing, ignoring = cursor.accept("OR", "REPLACE"), cursor.accept("OR", "IGNORE")
     cursor.expect("INTO")
@@ -303,7 +301,7 @@ class MergeSource:
 
 def parse_merge(session: Session, cursor: Cursor) -> tuple[Place, Merge, MergeSource] | None:
     """Return the table, the parts and the source of a MERGE; None for a table of DuckDB itself."""
-    prefix = prefix_of(cursor)
+    prefix = cursor.prefix()
     cursor.expect("MERGE", "INTO")
     place = place_of(session, cursor, "USING")
     if place is None:
@@ -342,7 +340,7 @@ def _source(session: Session, cursor: Cursor, prefix: str) -> MergeSource:
         if cursor.sees("("):
             table = []
             cursor.skip_group()
-    alias = alias_of(cursor, "ON", "USING", "AT")
+    alias = cursor.alias("ON", "USING", "AT")
     if cursor.sees("("):
         cursor.skip_group()
     if cursor.accept("AT"):

@@ -53,12 +53,6 @@ def find_table(target: Target, tx: Transaction) -> TableInfo:
     raise missing(target, tx)
 
 
-def prefix_of(cursor: Cursor) -> str:
-    """Return the common tables before a statement, with the space after them."""
-    found = cursor.common_tables()
-    return f"{found} " if found else ""
-
-
 class SessionScope(Scope):
     """The meaning of a statement's texts in a session: they are whole SQL, which the binder looks up and checks."""
 
@@ -178,7 +172,7 @@ def place_of(session: Session, cursor: Cursor, *keywords: str) -> Place | None:
     if target is None:
         return None
     named = cursor.slice(first, cursor.at)
-    return Place(target, named, alias_of(cursor, *keywords))
+    return Place(target, named, cursor.alias(*keywords))
 
 
 def update(session: Session, cursor: Cursor, params: Any) -> Result:
@@ -193,7 +187,7 @@ def update(session: Session, cursor: Cursor, params: Any) -> Result:
 
 def parse_update(session: Session, cursor: Cursor) -> tuple[Place, Update, str] | None:
     """Return the table, the parts and the common tables of an UPDATE; None for a table of DuckDB itself."""
-    prefix = prefix_of(cursor)
+    prefix = cursor.prefix()
     cursor.expect("UPDATE")
     place = place_of(session, cursor, "SET")
     if place is None:
@@ -249,16 +243,6 @@ def stand_in(target: Target, name: str) -> StandIns:
     return {(fold(target.attached.alias), fold(target.schema), fold(target.name)): name}
 
 
-def alias_of(cursor: Cursor, *keywords: str) -> str | None:
-    """Return the alias that comes next, unless it is one of these keywords."""
-    if cursor.accept("AS"):
-        return cursor.name()
-    word = cursor.peek()
-    if word is not None and word.kind in ("word", "name") and word.upper not in keywords:
-        return cursor.name()
-    return None
-
-
 def assignments(cursor: Cursor) -> tuple[tuple[str, ...], tuple[Expression, ...]]:
     """Parse ``column = value, (a, b) = (x, y)`` into columns and the texts of their values."""
     found: list[tuple[str, str]] = []
@@ -308,7 +292,7 @@ def delete(session: Session, cursor: Cursor, params: Any) -> Result:
 
 def parse_delete(session: Session, cursor: Cursor) -> tuple[Place, Delete, str] | None:
     """Return the table, the parts and the common tables of a DELETE; None for a table of DuckDB itself."""
-    prefix = prefix_of(cursor)
+    prefix = cursor.prefix()
     cursor.expect("DELETE", "FROM")
     place = place_of(session, cursor, "USING", "WHERE", "RETURNING")
     if place is None:

@@ -1,4 +1,4 @@
-"""Replace whole partitions by new rows: the dynamic overwrite of Spark."""
+"""Whole partitions that new rows replace: the dynamic overwrite of Spark, for any engine."""
 
 from __future__ import annotations
 
@@ -21,9 +21,7 @@ from quacklake.core.scan import ScanPlan
 from quacklake.core.scan.plan import LOCAL_VERSION
 from quacklake.core.transaction import Transaction
 
-DYNAMIC = "dynamic"
-MODES = ("static", DYNAMIC)
-"""With ``static``, partitions without new rows are removed too."""
+__all__ = ["overwrite_partitions"]
 
 T = TypeVar("T")
 _Texts: TypeAlias = tuple[str | None, ...]
@@ -35,6 +33,17 @@ def overwrite_partitions(context: LakeContext, tx: Transaction, table: TableInfo
     """Call ``add`` to insert rows, and remove the previous rows of their partitions, or all without partitions.
 
     Rows are chosen by their values, also those from before the table had this partitioning.
+
+    >>> from quacklake.extend.example import example_lake
+    >>> from quacklake.extend.writes import run
+    >>> def overwrite(change):
+    ...     events, tx = change.transaction.table("events"), change.transaction.handle.view()
+    ...     add = lambda: events.append({"id": [9, 9], "name": ["c", "new"]})
+    ...     return overwrite_partitions(lake.handle.context, tx, events.info, add)
+    >>> with example_lake() as lake:
+    ...     lake.table("events").set_partitioned_by("name")
+    ...     run(lake, overwrite).value, lake.table("events").to_arrow().column("id").to_pylist()
+    (2, [0, 3, 4, 10, 11, 9, 9])
     """
     tx.asks(Operation.OVERWRITE)
     keys = partition_keys(table)

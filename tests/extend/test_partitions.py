@@ -12,8 +12,8 @@ import pytest
 import quacklake
 from quacklake.core.operations import dml
 from quacklake.core.transaction import Transaction
-from quacklake.inputs.frames import to_source
-from quacklake.spark.changes.partition_overwrite import overwrite_partitions
+from quacklake.extend.inputs import to_source
+from quacklake.extend.partitions import overwrite_partitions
 
 SCHEMA = pa.schema([("id", pa.int64()), ("k", pa.string()), ("d", pa.date32())])
 

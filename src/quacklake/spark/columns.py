@@ -5,8 +5,8 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
-from quacklake.core.format.names import literal, quote
 from quacklake.errors import UnsupportedFeatureError
+from quacklake.extend.names import literal, quote
 
 _BETWEEN = {**{sign: sign for sign in ("=", "<", "<=", ">", ">=", "and", "or")}, "<=>": "IS NOT DISTINCT FROM"}
 _BEHIND = {"isnull": "IS NULL", "isnotnull": "IS NOT NULL"}
