@@ -27,7 +27,7 @@ _IRREGULAR = frozenset(
 _VERBS = frozenset("cut embed exceed feed need proceed put read seed shed shred speed split".split())  # noqa: SIM905
 """Verbs that look like participles."""
 _STATES = ("property", "cached_property", "setter", "overload")
-"""What decorates a method whose name is a state and no action."""
+"""Decorators of methods whose names are states and no actions."""
 _RIDDLES = re.compile(r"\b(?:that of|those of|one that|ones that|so many|of which|of whom)\b")
 _MAXIMUM = re.compile(r"^_?(?:MOST|LONGEST|LARGEST|FEWEST|BIGGEST)(?:_|$)")
 _VAGUE = frozenset(["each", "found", "given", "known"])

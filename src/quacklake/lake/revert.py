@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from quacklake.lake.lake import Lake, LakeAt, LakeTransaction
 
 Choice: TypeAlias = Literal["refuse", "ours", "theirs", "columns"]
-"""What to do with rows that were changed since: nothing at all, keep them, take them back, or join other columns."""
+"""The ways to treat rows that were changed since: none at all, keep them, take them back, or join other columns."""
 
 MAX_CONFLICTS = 1000
 """The conflicts of a table that an error or a report shows."""
