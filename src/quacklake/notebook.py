@@ -14,8 +14,9 @@ from typing import Any
 import pyarrow as pa
 
 from quacklake.errors import InputError, nearest
+from quacklake.extend.display import html_table
 from quacklake.extend.names import uuid7
-from quacklake.extend.reporting import Report, html_table, listen
+from quacklake.extend.reporting import Report, listen
 from quacklake.extend.sql import split, words_of
 
 _LINE = re.compile(r"\s*(?:--lake\s+(?P<lake>\w+)\s*)?(?:(?P<name>[^\W\d]\w*)\s*<<\s*)?(?P<text>.*)", re.DOTALL)

@@ -72,7 +72,7 @@ class Output:
         else:
             import pyarrow as pa
 
-            from quacklake.core.operations.display import print_rows
+            from quacklake.extend.display import print_rows
 
             reader = rows.to_reader() if isinstance(rows, pa.Table) else rows
             hush()
@@ -193,7 +193,7 @@ def plain(value: Any) -> Any:
 
 
 def _records(rows: pa.Table | pa.RecordBatchReader) -> Iterator[tuple[Any, ...]]:
-    from quacklake.core.operations.python_values import python_values
+    from quacklake.extend.display import python_values
 
     for batch in rows.to_batches() if hasattr(rows, "to_batches") else rows:
         hush()

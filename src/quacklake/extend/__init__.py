@@ -19,6 +19,7 @@
 ``extend.stores``         files wherever they are, and files that appear whole or not at all
 ``extend.backups``        backups of lakes in a place: made, listed, removed and read
 ``extend.duckdbs``        DuckDB beside the lake, the same on every version
+``extend.display``        rows shown to people: in a terminal, in a notebook, and as Python values
 ``extend.reporting``      progress of long work, and the steps at which tests of crashes stop a process
 ========================  ============================================================================================
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
         adopting,
         backups,
         checkpoints,
+        display,
         duckdbs,
         files,
         history,
@@ -57,6 +59,7 @@ __all__ = [
     "adopting",
     "backups",
     "checkpoints",
+    "display",
     "duckdbs",
     "files",
     "history",

@@ -60,10 +60,11 @@ def find_tables(query: str) -> list[tuple[str | None, str]]:
         return list(parse_query(connection, query).relations)
 
 
-def open_session(lake: Lake | LakeAt | LakeTransaction) -> Session:
+def open_session(lake: Lake | LakeAt | LakeTransaction, *, queries_only: bool = False) -> Session:
     """Return a session of its own whose default catalog is a lake, called ``lake``; the caller closes the session.
 
-    It is safe where the lake is that of a principal. Raise ``ClosedError`` for a lake that is closed.
+    It is safe where the lake is that of a principal. With ``queries_only`` it runs what somebody else has written:
+    queries over tables of lakes and registered rows, and nothing else. Raise ``ClosedError`` for a lake that is closed.
 
     >>> from quacklake.extend.example import example_lake
     >>> with example_lake() as lake, open_session(lake) as session:
@@ -72,7 +73,12 @@ def open_session(lake: Lake | LakeAt | LakeTransaction) -> Session:
     """
     from quacklake.core.sql.sessions import session_of
 
-    return session_of(lake.handle)
+    session = session_of(lake.handle)
+    if queries_only and not lake.handle.restricted:
+        from quacklake.core.sql.safety.reading import ReadingGuard
+
+        session.guard = ReadingGuard()
+    return session
 
 
 def view_lake(session: Session, catalog: str = LAKE) -> LakeTransaction:

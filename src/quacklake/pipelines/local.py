@@ -16,11 +16,10 @@ import sqlglot
 from sqlglot import exp
 
 from quacklake.connectors.protocols import MessageSource, Sink, SourceCheckpoint
-from quacklake.core.sql.safety.reading import ReadingGuard
-from quacklake.core.sql.sessions import session_of
 from quacklake.errors import ConfigError, SqlError, UnsupportedFeatureError
 from quacklake.extend.checkpoints import Checkpoints, Claim
 from quacklake.extend.reporting import reach
+from quacklake.extend.sql import open_session
 from quacklake.lake import Lake
 from quacklake.pipelines.barrier import Barrier, Prepare, Stage
 from quacklake.pipelines.definition import SOURCE_NAME, PipelineDefinition
@@ -79,9 +78,7 @@ class LocalRun:
         self._lake = lake
         self._source = open_source(lake, definition.source)
         self._sinks = Sinks.open(lake, definition, claim.incarnation)
-        self._session = session_of(lake.handle)
-        if not lake.handle.restricted:
-            self._session.guard = ReadingGuard()  # whoever runs a pipeline runs what somebody else has written
+        self._session = open_session(lake, queries_only=True)  # whoever runs a pipeline runs what somebody else wrote
         self._letters = None if definition.dead_letters is None else LakeSink(lake, {"table": definition.dead_letters})
         origins = Origins(definition, claim.position)
         self.barrier = Barrier(lake, checkpoints, claim, self._sinks.others, origins)

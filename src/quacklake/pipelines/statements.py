@@ -22,7 +22,7 @@ from quacklake.pipelines.sinks import open_source
 from quacklake.pipelines.windows import parse_query
 
 if TYPE_CHECKING:
-    from quacklake.core.sql.words import Cursor
+    from quacklake.extend.sql import Cursor
 
 LOOK_ROWS = 10_000
 """The most rows that a query gets of a source without an end."""
@@ -182,7 +182,7 @@ def _columns(cursor: Cursor) -> dict[str, Any]:
 
 
 def _watermark(text: str) -> dict[str, str]:
-    from quacklake.core.sql.words import Cursor
+    from quacklake.extend.sql import Cursor
 
     cursor = Cursor(text)
     cursor.expect("WATERMARK", "FOR")
@@ -199,7 +199,7 @@ def _watermark(text: str) -> dict[str, str]:
 
 def _options(cursor: Cursor) -> dict[str, Any]:
     """Parse ``(key = value, …)``. Keys are names or texts; values are texts, numbers, true and false."""
-    from quacklake.core.sql.words import Cursor
+    from quacklake.extend.sql import Cursor
 
     found: dict[str, Any] = {}
     for item in cursor.items():

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from quacklake import Lake
 from quacklake.config import SETTINGS
-from quacklake.core.operations.display import print_table
+from quacklake.extend.display import print_table
 from quacklake.lake.connect import connect
 
 PRODUCTS: list[dict[str, Any]] = [

@@ -15,9 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from rich.console import Console
 
-from quacklake import Lake, telemetry
+from quacklake import Expression, Lake, telemetry
 from quacklake.cli.output import human_size
-from quacklake.core.operations.expression import Expression
 from quacklake.errors import CommitConflict
 from quacklake.extend.duckdbs import connect
 from quacklake_demo import stage as shop

@@ -17,9 +17,9 @@ import pyarrow as pa
 from quacklake import Lake, LakeTransaction
 from quacklake.connectors import SourceCheckpoint
 from quacklake.connectors.nats import NatsSource
-from quacklake.core.format.objects import StreamMark
 from quacklake.errors import InputError, StreamBatchDoneError
 from quacklake.extend import reporting
+from quacklake.extend.checkpoints import StreamMark
 from quacklake_ekko.settings import WriterSettings
 from quacklake_ekko.table import KEY, TABLE
 from quacklake_ekko.transactions import ROWS, NodeConfig, create_table, merge_newest, transaction_row

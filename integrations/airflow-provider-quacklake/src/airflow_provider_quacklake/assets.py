@@ -6,7 +6,7 @@ from urllib.parse import SplitResult, quote
 
 from airflow.sdk import Asset
 
-from quacklake.core.operations.reference import TableRef
+from quacklake.extend.names import TableRef
 
 SCHEME = "quacklake"
 

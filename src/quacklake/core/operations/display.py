@@ -35,7 +35,17 @@ def _is_number(arrow: pa.DataType) -> bool:
 def print_table(
     rows: pa.Table, *, total: int | None = None, console: Console | None = None, max_cell: int = MAX_CELL
 ) -> None:
-    """Print rows as a table with their number below it."""
+    """Print rows as a table with their number below it.
+
+    >>> from rich.console import Console
+    >>> print_table(pa.table({"n": [7]}), console=Console(width=20, color_system=None))
+    ┏━━━┓
+    ┃ n ┃
+    ┡━━━┩
+    │ 7 │
+    └───┘
+    1 row
+    """
     target = console or Console()
     target.print(_rich(rows, max_cell))
     target.print(Text(describe_count(rows.num_rows, rows.schema, total), style="dim italic"))
@@ -47,6 +57,15 @@ def print_rows(
     """Print rows as a table, in bounded memory.
 
     Columns become wider with the first block of rows that needs it.
+
+    >>> from rich.console import Console
+    >>> print_rows(pa.table({"n": [7]}).to_reader(), console=Console(width=20, color_system=None))
+    ┏━━━┓
+    ┃ n ┃
+    ┡━━━┩
+    │ 7 │
+    └───┘
+    1 row
     """
     blocks = _blocks(rows)
     first = next(blocks, None) or rows.schema.empty_table()

@@ -15,7 +15,11 @@ _MIDNIGHT = "24:00:00"
 
 
 def python_values(column: pa.ChunkedArray | pa.Array) -> list[Any]:
-    """Return a column as Python values: text where Python has none, a tuple for a row without names."""
+    """Return a column as Python values: text where Python has none, a tuple for a row without names.
+
+    >>> python_values(pa.array([1, None]))
+    [1, None]
+    """
     if not _has_rows(column.type) and not _has_midnight(column):
         try:
             values: list[Any] = column.to_pylist()

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from quacklake import Lake, LakeTransaction
-from quacklake.core.format.objects import StreamMark
 from quacklake.errors import CorruptFileError, InputError, PathError, StreamBatchDoneError
 from quacklake.extend import reporting
+from quacklake.extend.checkpoints import StreamMark
 from quacklake.extend.reporting import Progress, silent
 from quacklake_ekko.migration import state
 from quacklake_ekko.migration.folder import ArrowFile, ArrowFolder, CheckedFile, SkippedFile
