@@ -31,7 +31,7 @@ from quacklake.errors import AlreadyExistsError, LeaseHeldError, StreamFencedErr
 from quacklake.extend.writes import Change
 from quacklake.lake.lake import Lake
 
-__all__ = ["Checkpoint", "Checkpoints", "Claim", "Definition", "DefinitionStore", "StreamMark", "check_stream"]
+__all__ = ["Checkpoint", "Checkpoints", "Claim", "Definition", "DefinitionStore", "check_stream"]
 
 _QUERY = "pipeline"
 _LOOK = 0.1

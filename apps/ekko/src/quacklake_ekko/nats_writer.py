@@ -19,7 +19,7 @@ from quacklake.connectors import SourceCheckpoint
 from quacklake.connectors.nats import NatsSource
 from quacklake.errors import InputError, StreamBatchDoneError
 from quacklake.extend import reporting
-from quacklake.extend.checkpoints import StreamMark
+from quacklake.extend.marks import Mark
 from quacklake_ekko.settings import WriterSettings
 from quacklake_ekko.table import KEY, TABLE
 from quacklake_ekko.transactions import ROWS, NodeConfig, create_table, merge_newest, transaction_row
@@ -130,7 +130,7 @@ class _Writer:
             if ends:
                 return self.report
 
-    def _claim(self) -> StreamMark:
+    def _claim(self) -> Mark:
         """Take the stream over, and begin behind what is in the lake."""
         settings = self.settings
         subjects = hashlib.sha256(",".join(settings.nats_subjects).encode()).hexdigest()[:16]
@@ -159,7 +159,7 @@ class _Writer:
                 )
         self._collected += batch.num_rows
 
-    def _commit(self, mark: StreamMark, epoch: int) -> None:
+    def _commit(self, mark: Mark, epoch: int) -> None:
         position = self.source.current_checkpoint()
 
         def work(transaction: LakeTransaction) -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from quacklake import Lake, LakeTransaction
 from quacklake.errors import CorruptFileError, InputError, PathError, StreamBatchDoneError
 from quacklake.extend import reporting
-from quacklake.extend.checkpoints import StreamMark
+from quacklake.extend.marks import Mark
 from quacklake.extend.reporting import Progress, silent
 from quacklake_ekko.migration import state
 from quacklake_ekko.migration.folder import ArrowFile, ArrowFolder, CheckedFile, SkippedFile
@@ -100,7 +100,7 @@ class _Backfill:
 
     def __post_init__(self) -> None:
         name = f"migrate-arrow {hashlib.sha256(self.folder.url.encode()).hexdigest()[:16]}"
-        self._mark: StreamMark = self.lake.streams.claim(name, self.folder.url)
+        self._mark: Mark = self.lake.streams.claim(name, self.folder.url)
         self._epoch = self._mark.epoch
         self.begun = _Begun(**json.loads(self._mark.position)) if self._mark.position else _Begun()
 
