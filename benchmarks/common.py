@@ -199,13 +199,13 @@ class Bench:
 
     @cached_property
     def postgres(self) -> PostgresServer:
-        """A durable PostgreSQL server that ends with the run. Raises ``services.Unavailable``."""
+        """A durable PostgreSQL server that ends with the run. Raise ``services.Unavailable``."""
         with self.step("starting PostgreSQL"):
             return self._stack.enter_context(PostgresServer(durable=True))
 
     @cached_property
     def mysql(self) -> MySQLServer:
-        """A durable MariaDB server that ends with the run. Raises ``services.Unavailable``."""
+        """A durable MariaDB server that ends with the run. Raise ``services.Unavailable``."""
         with self.step("starting MariaDB"):
             return self._stack.enter_context(MySQLServer(durable=True))
 
@@ -247,7 +247,7 @@ class Bench:
 
 
 def install_extensions(*names: str) -> None:
-    """Make extensions from wheels known to DuckDB. Raises ``Skip`` when a wheel is missing."""
+    """Make extensions from wheels known to DuckDB. Raise ``Skip`` when a wheel is missing."""
     for name in names:
         if find_spec(f"duckdb_extension_{name}") is None:
             raise Skip(f"needs the Python package duckdb-extension-{name.replace('_', '-')}")

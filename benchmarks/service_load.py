@@ -89,7 +89,7 @@ class _Client:
         return True
 
     def read(self) -> bool:
-        """Read what has come; True when that is the whole answer. Raises ``RuntimeError`` for one that is an error."""
+        """Read what has come; True when that is the whole answer. Raise ``RuntimeError`` for one that is an error."""
         piece = self.socket.recv(_PIECE)
         self.answer += piece
         head = self.answer.find(b"\r\n\r\n")

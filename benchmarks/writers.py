@@ -164,7 +164,7 @@ def _round(job: _Job, workers: list[Any], gate: Any, results: Any) -> _Tally:
 
 
 def _receive(results: Any, workers: list[Any], seconds: float) -> Any:
-    """Return the next report of a process. Raises ``RuntimeError`` when one has failed or none reports in time."""
+    """Return the next report of a process. Raise ``RuntimeError`` when one has failed or none reports in time."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         try:

@@ -48,7 +48,7 @@ class Running:
 def ensure(name: str, directory: Path, *, owner: int | None = None, durable: bool = True) -> Server:
     """The server ``name`` of ``directory``, started if it is not running. Safe to call from many processes.
 
-    Raises :class:`Unavailable` when it cannot be had, the same in every process that asks.
+    Raise :class:`Unavailable` when it cannot be had, the same in every process that asks.
     """
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     with _lock(directory / f"{name}.lock"):

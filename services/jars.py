@@ -86,7 +86,7 @@ SETS: dict[str, tuple[Jar, ...]] = {
 
 
 def jars(name: str) -> Path:
-    """Return the folder with the jars of a set. Raises :class:`Unavailable` if they were not downloaded."""
+    """Return the folder with the jars of a set. Raise :class:`Unavailable` if they were not downloaded."""
     found = _folder(name)
     if not found.is_dir():
         raise Unavailable(f"the jars of {name} come from Maven: `make test-jars` gets them")
@@ -94,7 +94,7 @@ def jars(name: str) -> Path:
 
 
 def install(name: str) -> Path:
-    """Get the jars of a set unless they are there, and return their folder. Raises :class:`Unavailable`."""
+    """Get the jars of a set unless they are there, and return their folder. Raise :class:`Unavailable`."""
     target = _folder(name)
     if target.is_dir():
         return target
@@ -112,7 +112,7 @@ def classpath(*folders: Path) -> str:
 
 
 def java() -> str:
-    """Return the program. Raises :class:`Unavailable`."""
+    """Return the program. Raise :class:`Unavailable`."""
     own = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=f"{own}/bin" if own else None)
     if found is None:

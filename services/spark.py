@@ -172,7 +172,7 @@ class SparkConnectServer(_SparkProcess):
 
 
 def home() -> Path:
-    """Return the folder of Spark, which is in the wheel. Raises :class:`Unavailable` without it."""
+    """Return the folder of Spark, which is in the wheel. Raise :class:`Unavailable` without it."""
     found = find_spec("pyspark")
     if found is None or found.origin is None:
         raise Unavailable("no Spark: the pyspark package is not installed")

@@ -40,7 +40,7 @@ def hold(session: SparkSession) -> None:
 
 @contextmanager
 def lent(module: str, path: list[str], **variables: str) -> Iterator[dict[str, str]]:
-    """Start a program that holds a JVM, and lend the environment of processes that use it. Raises :class:`NoSession`."""
+    """Start a program that holds a JVM, and lend the environment of processes that use it. Raise :class:`NoSession`."""
     folders = os.pathsep.join([*path, str(ROOT), *sys.path])
     environment = {**os.environ, "PYTHONPATH": folders, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
     command = [sys.executable, "-m", module]

@@ -125,7 +125,7 @@ def find_riddles(modules: list[Module]) -> Iterator[Breach]:
 
 
 def find_third_persons(modules: list[Module]) -> Iterator[Breach]:
-    """Yield docstrings that say "Raises": the imperative is "Raise"."""
+    """Yield docstrings that say "Raise": the imperative is "Raise"."""
     for module in modules:
         for node in module.find(ast.Constant):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.search(r"\bRaises\b", node.value):

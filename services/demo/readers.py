@@ -58,7 +58,7 @@ def read_iceberg(folder: Path) -> pa.ChunkedArray:
 def stock_duckdb(attach: str, table: str) -> pa.ChunkedArray:
     """Return the sequences of a table of the lake, as DuckDB reads it with its own extensions.
 
-    Raises ``ImportError`` or DuckDB's error where these are not installed for this version of DuckDB.
+    Raise ``ImportError`` or DuckDB's error where these are not installed for this version of DuckDB.
     """
     wheels = importlib.import_module("duckdb_extensions")
     with tempfile.TemporaryDirectory(prefix="quacklake-extensions-") as folder:

@@ -117,7 +117,7 @@ class Breaker:
         return [replace(blow, struck=self._struck.get(blow.id, 0)) for blow in there]
 
     def strike(self, id_: str) -> None:
-        """Break something. Raises ``TooBusyError`` when too much waits to be broken."""
+        """Break something. Raise ``TooBusyError`` when too much waits to be broken."""
         try:
             self._asked.put_nowait(id_)
         except queue.Full:

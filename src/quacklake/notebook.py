@@ -120,7 +120,7 @@ def _amount(done: int, total: int | None) -> str:
 
 
 def bound(text: str, variables: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return a statement with a parameter in place of each ``{name}``, and their values. Raises ``InputError``.
+    """Return a statement with a parameter in place of each ``{name}``, and their values. Raise ``InputError``.
 
     Braces in strings, quoted names and comments are left alone.
 

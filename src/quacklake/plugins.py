@@ -52,7 +52,7 @@ def load_plugin(entry: EntryPoint, expected: type[T]) -> T: ...
 def load_plugin(entry: EntryPoint, expected: type = object) -> Any:
     """Return the object of an entry point, which must be of the expected class.
 
-    Raises ``ConfigError`` that names its package when it cannot be loaded, or is something else.
+    Raise ``ConfigError`` that names its package when it cannot be loaded, or is something else.
     """
     try:
         found = entry.load()

@@ -211,7 +211,7 @@ def configure_logging(level: str = "info", format: Literal["text", "json"] | str
     """Log to standard error from ``level`` up, as text or as one JSON object a line, with secrets masked.
 
     For programs such as the command line; a library user sets up :mod:`logging` as usual instead. Calling it again
-    replaces what the last call set up. Raises :class:`ConfigError` on an unknown level or format.
+    replaces what the last call set up. Raise :class:`ConfigError` on an unknown level or format.
     """
     formatter = _FORMATTERS.get(format)
     number = logging.getLevelNamesMapping().get(level.upper())

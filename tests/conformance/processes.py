@@ -61,7 +61,7 @@ class StockProcess:
             self.execute("DETACH l")
 
     def execute(self, statement: str) -> list[list[Any]]:
-        """The rows of a statement. Raises ``RuntimeError`` with what the other process says."""
+        """The rows of a statement. Raise ``RuntimeError`` with what the other process says."""
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(json.dumps(statement) + "\n")
         self._process.stdin.flush()

@@ -54,7 +54,7 @@ def hudi_session() -> SparkSession:
 
 
 def spark_path() -> list[str]:
-    """Return what comes first on the path of processes with a Spark that Hudi has a jar for. Raises ``Unreachable``."""
+    """Return what comes first on the path of processes with a Spark that Hudi has a jar for. Raise ``Unreachable``."""
     if shutil.which("java") is None:
         raise Unreachable("Hudi is written with Spark, which needs Java")
     own = ROOT / ".venv" / f"spark-{SPARK}"
@@ -67,7 +67,7 @@ def spark_path() -> list[str]:
 
 @contextmanager
 def hudi_jvm() -> Iterator[dict[str, str]]:
-    """Start the JVM, and lend the environment of processes that use it. Raises ``Unreachable``."""
+    """Start the JVM, and lend the environment of processes that use it. Raise ``Unreachable``."""
     try:
         with lent("tests.connectors.hudi_spark", spark_path()) as environment:
             yield environment

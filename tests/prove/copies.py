@@ -225,7 +225,7 @@ class Actor:
 
 
 def interleave(folder: Path, count: int, seed: str) -> Tally:
-    """Run random interleavings, each on its own lake, in one to three threads. Raises ``AssertionError``."""
+    """Run random interleavings, each on its own lake, in one to three threads. Raise ``AssertionError``."""
     for name in ("ducklake", "sqlite_scanner"):
         import_extension(name)
     tally = Tally()

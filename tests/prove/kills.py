@@ -226,7 +226,7 @@ def round_of_kills(
     seed: str,
     progress: Callable[[Tally], None] = lambda tally: None,
 ) -> Tally:
-    """Kill ``kills`` workers on a new lake and judge what is left. Raises ``AssertionError``; then the lake is kept."""
+    """Kill ``kills`` workers on a new lake and judge what is left. Raise ``AssertionError``; then the lake is kept."""
     began = time.perf_counter()
     chance = random.Random(seed)
     home = places.make(database)

@@ -189,7 +189,7 @@ def _operations(operations: list[list[Any]], *, done: bool) -> Iterable[Append |
 def round_of_lists(
     places: Places, forks: Forks, database: str, kind: str, transactions: int, seed: str, kills: int = 0
 ) -> Tally:
-    """Run a history on a new lake and check it. Raises ``AssertionError``; then the lake is kept."""
+    """Run a history on a new lake and check it. Raise ``AssertionError``; then the lake is kept."""
     began = time.perf_counter()
     chance = random.Random(seed)
     home = places.make(database, data_inlining_row_limit=chance.choice((0, 10)))

@@ -370,7 +370,7 @@ def round_of_outages(
     *,
     small_disk: bool = False,
 ) -> Tally:
-    """Strike so many operations on one kind of database. Raises ``AssertionError`` for the first that shows a fault.
+    """Strike so many operations on one kind of database. Raise ``AssertionError`` for the first that shows a fault.
 
     With ``small_disk`` the lake is on a file system of its own if that can be made; that of one who is killed stays.
     """

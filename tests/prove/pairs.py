@@ -190,7 +190,7 @@ def _point(points: list[int], chance: random.Random) -> int:
 
 
 def meet(stand: Stand, meeting: Meeting, stock: Stock | None = None, *, deep: bool = False) -> bool:
-    """Let two operations meet and judge the lake; True when both were done. Raises ``AssertionError``.
+    """Let two operations meet and judge the lake; True when both were done. Raise ``AssertionError``.
 
     With ``deep`` every rule of the format is checked, and what neither should have touched; ``stock`` looks too.
     """

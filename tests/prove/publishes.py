@@ -43,7 +43,7 @@ class Tally:
 
 
 def round_of_publishes(folder: Path, count: int, seed: str) -> Tally:
-    """Publish so many commits under kills, in a separate process. Raises ``AssertionError`` with the seed."""
+    """Publish so many commits under kills, in a separate process. Raise ``AssertionError`` with the seed."""
     command = [sys.executable, "-m", "tests.prove.publishes", str(folder), str(count), seed]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(

@@ -50,7 +50,7 @@ def setup(lake: Lake) -> None:
 
 
 def read(lake: Any, worker: int) -> Model:
-    """Return a worker's rows in the lake, without ``next_key``. Raises ``AssertionError`` when a key is there twice."""
+    """Return a worker's rows in the lake, without ``next_key``. Raise ``AssertionError`` when a key is there twice."""
     found = {name: lake.table(name).to_arrow(["key", "n"], f"worker = {worker}").to_pylist() for name in SHARED}
     for name, rows in found.items():
         keys = [row["key"] for row in rows]

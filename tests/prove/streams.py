@@ -46,7 +46,7 @@ class Tally:
 def round_of_streams(folder: Path, kills: int, seed: str) -> Tally:
     """Kill the driver of one stream so many times at random points, let it end, and compare the table with its source.
 
-    A stream that comes to its end before all kills is not killed any more. Raises ``AssertionError`` with the seed.
+    A stream that comes to its end before all kills is not killed any more. Raise ``AssertionError`` with the seed.
     """
     began = time.perf_counter()
     dice = random.Random(seed)
@@ -75,7 +75,7 @@ def round_of_streams(folder: Path, kills: int, seed: str) -> Tally:
 def round_of_deaths(folder: Path, deaths: int, seed: str) -> Tally:
     """Simulate so many deaths of drivers of one stream in a process, and compare the table with its source.
 
-    Raises ``AssertionError`` with the seed.
+    Raise ``AssertionError`` with the seed.
     """
     began = time.perf_counter()
     mode = random.Random(seed).choice(MODES)
@@ -90,7 +90,7 @@ def round_of_deaths(folder: Path, deaths: int, seed: str) -> Tally:
 def round_of_checkpoints(folder: Path, seed: str) -> Tally:
     """Let drivers of one stream live in this process with checkpoints that are not what they should be.
 
-    Raises ``AssertionError`` with the seed.
+    Raise ``AssertionError`` with the seed.
     """
     began = time.perf_counter()
     dice = random.Random(seed)

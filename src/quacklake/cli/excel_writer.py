@@ -43,7 +43,7 @@ _HINT = "write less, with --where or --columns, or another format, such as Parqu
 def write_workbook(rows: pa.RecordBatchReader, path: Path) -> int:
     """Write rows to a workbook with one sheet, and return their number.
 
-    Raises ``LimitError`` for more rows, columns or characters than a sheet or a cell holds, and ``MissingExtraError``.
+    Raise ``LimitError`` for more rows, columns or characters than a sheet or a cell holds, and ``MissingExtraError``.
     """
     try:
         import xlsxwriter

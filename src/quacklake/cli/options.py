@@ -78,7 +78,7 @@ def _default_of(setting: Setting) -> str:
 
 
 def parse_assignments(texts: Iterable[str]) -> dict[str, str]:
-    """Return the settings of texts such as ``max_rows=100``. Raises ``ConfigError``.
+    """Return the settings of texts such as ``max_rows=100``. Raise ``ConfigError``.
 
     >>> parse_assignments(["max_rows=100", "prefix=/a=b"])
     {'max_rows': '100', 'prefix': '/a=b'}

@@ -26,7 +26,7 @@ _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
 
 
 class Output:
-    """Writes to standard output. Raises ``BrokenPipeError`` when the reader closes it early."""
+    """Writes to standard output. Raise ``BrokenPipeError`` when the reader closes it early."""
 
     def __init__(self, format: str = "table") -> None:
         self.format = format

@@ -187,7 +187,7 @@ def as_command(text: str) -> str | None:
 
 
 def run_command(shell: Shell, line: str) -> bool:
-    """Run a command. Return False when the shell should end. Raises ``InputError`` for an unknown command."""
+    """Run a command. Return False when the shell should end. Raise ``InputError`` for an unknown command."""
     name, *arguments = line.rstrip(";").split()
     match name, arguments:
         case ".quit" | ".exit", []:

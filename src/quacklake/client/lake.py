@@ -29,7 +29,7 @@ def connect_service(
     """Return the lake that a service has. ``lake`` names one of several; ``timeout`` is in seconds.
 
     ``ca_file`` has the certificates that may sign that of the service, if those of the system do not. A token in the
-    URL (``https://token@host``) is used if there is no other. Raises ``UnauthenticatedError`` for a wrong token, and
+    URL (``https://token@host``) is used if there is no other. Raise ``UnauthenticatedError`` for a wrong token, and
     ``ConnectorUnavailableError`` when nobody answers.
     """
     address, found = without_token(url)
@@ -75,7 +75,7 @@ class RemoteReader:
         return self.transport.rows("POST", "/sql", body=body, request_id=request_id)
 
     def cancel(self, request_id: str) -> bool:
-        """Cancel a statement that runs under this id; False if it has just ended. Raises ``NotFoundError``."""
+        """Cancel a statement that runs under this id; False if it has just ended. Raise ``NotFoundError``."""
         return bool(self.transport.delete(f"/sql/{segment(request_id)}")["cancelled"])
 
     def table(self, name: str) -> RemoteTable:
@@ -83,7 +83,7 @@ class RemoteReader:
         return RemoteTable(self, name)
 
     def __getitem__(self, name: str) -> RemoteTable:
-        """Return an existing table. Raises ``NotFoundError``."""
+        """Return an existing table. Raise ``NotFoundError``."""
         table = self.table(name)
         table.describe()
         return table

@@ -26,7 +26,7 @@ _DEEPEST = 64
 
 
 def to_json(value: Any, depth: int = 0) -> Any:
-    """Return a value as JSON has it. Raises ``InputError`` for one of a type that cannot be sent."""
+    """Return a value as JSON has it. Raise ``InputError`` for one of a type that cannot be sent."""
     if depth > _DEEPEST:
         raise InputError(f"the values of parameters are nested more than {_DEEPEST} deep")
     if value is None or isinstance(value, bool | str):
@@ -48,7 +48,7 @@ def to_json(value: Any, depth: int = 0) -> Any:
 
 
 def from_json(value: Any, depth: int = 0) -> Any:
-    """Return the value that ``to_json`` was given. Raises ``InputError`` for what it does not make."""
+    """Return the value that ``to_json`` was given. Raise ``InputError`` for what it does not make."""
     if depth > _DEEPEST:
         raise InputError(f"the values of parameters are nested more than {_DEEPEST} deep")
     if isinstance(value, list):

@@ -160,7 +160,7 @@ def without_token(url: str) -> tuple[str, str | None]:
 
 
 def segment(name: str) -> str:
-    """Return a name as a part of a path. Raises ``UnsupportedFeatureError`` for one that paths cannot have."""
+    """Return a name as a part of a path. Raise ``UnsupportedFeatureError`` for one that paths cannot have."""
     if "/" in name:
         raise UnsupportedFeatureError(f"a service cannot be asked for {name}", hint="read the table with SQL")
     return quote(name, safe="")

@@ -37,7 +37,7 @@ class Options:
         return self._left.get(key) is not None
 
     def required(self, key: str, default: Any = None) -> Any:
-        """Return a value of any kind. Raises ``ConfigError`` when it is missing and has no default."""
+        """Return a value of any kind. Raise ``ConfigError`` when it is missing and has no default."""
         found = self.take(key, default)
         if found is None:
             near = get_close_matches(key, self._left, n=1)
@@ -45,7 +45,7 @@ class Options:
         return found
 
     def text(self, key: str, default: str | None = None) -> str:
-        """Return a text. Raises ``ConfigError`` when it is missing and has no default."""
+        """Return a text. Raise ``ConfigError`` when it is missing and has no default."""
         found = self.required(key, default)
         if isinstance(found, Mapping | list):
             raise ConfigError(f"{self.what}: {key} is a text, not {found!r:.40}")

@@ -74,7 +74,7 @@ _SPANS = {
 
 
 def parse_size(raw: object) -> int:
-    """Bytes from a number or a text such as ``512MB`` or ``1.5 GiB``. Raises ``ValueError``.
+    """Bytes from a number or a text such as ``512MB`` or ``1.5 GiB``. Raise ``ValueError``.
 
     >>> parse_size("512MB"), parse_size("1.5 GiB"), parse_size(4096)
     (512000000, 1610612736, 4096)

@@ -26,7 +26,7 @@ def holds(wide: pa.DataType, narrow: pa.DataType) -> bool:
 
 
 def united(first: pa.Schema, second: pa.Schema) -> pa.Schema:
-    """Return the columns of both schemas, each with the wider type. Raises ``SchemaMismatchError``."""
+    """Return the columns of both schemas, each with the wider type. Raise ``SchemaMismatchError``."""
     fields = {field.name: field for field in first}
     for field in second:
         known = fields.setdefault(field.name, field.with_nullable(True))

@@ -46,7 +46,7 @@ class MaintenanceOptions:
 
     @classmethod
     def of(cls, read: ConnectorOptions) -> MaintenanceOptions:
-        """Take the options. Raises ``ConfigError``."""
+        """Take the options. Raise ``ConfigError``."""
         return cls(
             read.boolean("compaction", True),
             read.number("compaction_min_files", 10, least=2) or 2,

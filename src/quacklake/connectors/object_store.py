@@ -24,7 +24,7 @@ _SPELLINGS = {
 
 
 def open_store(location: str, options: Mapping[str, str]) -> Store:
-    """Return the store of a table with the credentials of its options. Raises ``ConfigError``.
+    """Return the store of a table with the credentials of its options. Raise ``ConfigError``.
 
     Addresses may be in the spellings of Hadoop, ``s3a://bucket/t`` and ``file:/folder/t``.
     """

@@ -64,7 +64,7 @@ class ConnectorOptions:
         self._taken = {"type", "connector"}
 
     def text(self, name: str, default: str | None = None) -> str:
-        """Return a text. Raises ``ConfigError`` when it is not given and has no default."""
+        """Return a text. Raise ``ConfigError`` when it is not given and has no default."""
         found = self.optional(name)
         if found is not None:
             return found
@@ -176,7 +176,7 @@ class ConnectorOptions:
 
 
 def resolved(text: str, name: str) -> str:
-    """Replace ``${env:NAME}`` and ``${file:PATH}`` by what they name. Raises ``ConfigError`` that shows no value."""
+    """Replace ``${env:NAME}`` and ``${file:PATH}`` by what they name. Raise ``ConfigError`` that shows no value."""
 
     def look_up(match: re.Match[str]) -> str:
         kind, target = match.groups()

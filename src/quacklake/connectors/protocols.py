@@ -35,7 +35,7 @@ class _Stored:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Return the data that :meth:`to_json` wrote. Raises ``InputError`` for anything else."""
+        """Return the data that :meth:`to_json` wrote. Raise ``InputError`` for anything else."""
         try:
             values = json.loads(text)
             if values.pop("format") != cls.FORMAT:
@@ -158,7 +158,7 @@ class ReadMode:
         timestamp: datetime | None = None,
         poll_interval: timedelta = timedelta(seconds=1),
     ) -> ReadMode:
-        """Return the mode that options name. Raises ``ConfigError`` for one that they do not make whole."""
+        """Return the mode that options name. Raise ``ConfigError`` for one that they do not make whole."""
         match kind.lower():
             case "batch":
                 return cls.batch()
@@ -266,5 +266,5 @@ class CountingSink(Protocol):
     def last_checkpoint(self) -> int | None:
         """Return the last checkpoint that the target shows, or ``NO_CHECKPOINT``; None where that cannot be known.
 
-        Raises ``NotFoundError`` without a table that ``initialize`` would have made.
+        Raise ``NotFoundError`` without a table that ``initialize`` would have made.
         """

@@ -35,10 +35,10 @@ class Connector(Protocol):
     """Makes sources and sinks from options. An entry point may lack one of the two."""
 
     def source(self, options: Mapping[str, Any]) -> Source:
-        """Return a source. Raises ``ConfigError`` for options that make none."""
+        """Return a source. Raise ``ConfigError`` for options that make none."""
 
     def sink(self, options: Mapping[str, Any]) -> Sink:
-        """Return a sink. Raises ``ConfigError`` for options that make none."""
+        """Return a sink. Raise ``ConfigError`` for options that make none."""
 
 
 def connectors() -> list[str]:
@@ -49,7 +49,7 @@ def connectors() -> list[str]:
 def connector(kind: str, role: str) -> Any:
     """Return the maker of sources or of sinks (``role``) of a kind.
 
-    Raises ``ConfigError`` for a kind that nobody offers in this role, ``MissingExtraError`` with the line to install
+    Raise ``ConfigError`` for a kind that nobody offers in this role, ``MissingExtraError`` with the line to install
     what it needs.
     """
     name = kind.lower().replace("_", "-")

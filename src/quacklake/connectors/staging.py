@@ -184,7 +184,7 @@ class StagedSink:
 
     @property
     def stage(self) -> FileStage:
-        """The files of the next commit. Raises ``ConnectorError`` before ``initialize``."""
+        """The files of the next commit. Raise ``ConnectorError`` before ``initialize``."""
         if self._stage is None:
             raise ConnectorError("the sink is not initialized", hint="Call initialize(schema) first.")
         return self._stage

@@ -43,7 +43,7 @@ class ReadOptions:
 
     @classmethod
     def of(cls, read: ConnectorOptions) -> ReadOptions:
-        """Take the options. Raises ``ConfigError``."""
+        """Take the options. Raise ``ConfigError``."""
         stamp = read.optional("timestamp")
         try:
             moment = None if stamp is None else datetime.fromisoformat(stamp)

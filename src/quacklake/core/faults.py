@@ -56,7 +56,7 @@ class Fault:
 
     @classmethod
     def parse(cls, text: str) -> Fault:
-        """The fault that ``n:action[:pattern]`` describes. Raises :class:`ConfigError`."""
+        """The fault that ``n:action[:pattern]`` describes. Raise :class:`ConfigError`."""
         number, _, rest = text.partition(":")
         action, _, pattern = rest.partition(":")
         return cls(int(number) if number.isdecimal() else 0, cast(Action, action), pattern or "*")

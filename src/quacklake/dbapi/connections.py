@@ -67,7 +67,7 @@ class Connection(ABC):
 
     @abstractmethod
     def commit(self) -> None:
-        """Commit the open transaction, if there is one. Raises ``OperationalError`` when another commit conflicts."""
+        """Commit the open transaction, if there is one. Raise ``OperationalError`` when another commit conflicts."""
 
     @abstractmethod
     def rollback(self) -> None:

@@ -81,7 +81,7 @@ class StreamSource:
         return self.table.schema.columns
 
     def start(self, starting: Bound) -> Position:
-        """Return the first position of a stream. Raises ``SnapshotExpiredError`` with the oldest remaining snapshot."""
+        """Return the first position of a stream. Raise ``SnapshotExpiredError`` with the oldest remaining snapshot."""
         with self.context.catalog.read() as reader:
             newest = reader.snapshots.latest()
             if starting == _LATEST:
@@ -141,7 +141,7 @@ class StreamSource:
         return self._after(end)
 
     def plan(self, start: Position, end: Position) -> StreamPlan:
-        """Return the rows between two positions. Raises ``SnapshotExpiredError`` or ``StreamMismatchError``."""
+        """Return the rows between two positions. Raise ``SnapshotExpiredError`` or ``StreamMismatchError``."""
         catalog, store = self.context.catalog, self.context.store
         with catalog.read() as reader:
             until = reader.snapshots.at_version(end["after"]) if end["after"] >= 0 else reader.snapshots.latest()

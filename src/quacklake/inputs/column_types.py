@@ -66,7 +66,7 @@ _MAX_DEPTH = 64
 def to_schema(columns: Any) -> TableSchema | None:
     """Return the schema of a dataclass, or of a mapping or list of names and types; None for rows.
 
-    Raises ``InputError`` for a mix of types and values.
+    Raise ``InputError`` for a mix of types and values.
 
     >>> to_schema({"id": int, "name": "VARCHAR"}).names
     ('id', 'name')
@@ -157,7 +157,7 @@ def _is_dtype(value: Any) -> bool:
 
 
 def to_column(name: str, type_: Any, depth: int = 0) -> Column:
-    """Return a column for a type in any spelling, without valid ids. Raises ``InputError`` that says what to write.
+    """Return a column for a type in any spelling, without valid ids. Raise ``InputError`` that says what to write.
 
     Text is read as an SQL type first (``INTEGER``, ``DECIMAL(10,2)``, also with ``NOT NULL``), then as an Arrow or
     pandas type. Python's ``int`` and ``float`` have 8 bytes, and ``Decimal`` is ``DECIMAL(18,3)``.

@@ -120,7 +120,7 @@ class Dialect:
 
 
 def dialect_of(open_text: OpenText, name: str, options: CsvOptions) -> tuple[Dialect, tuple[str, ...]]:
-    """Return the dialect of a file and its first record, which may be a header. Raises ``InputError`` if empty."""
+    """Return the dialect of a file and its first record, which may be a header. Raise ``InputError`` if empty."""
     with open_text() as file:
         sample = file.read(_SAMPLE_BYTES)
     lines = _lines(sample)

@@ -46,7 +46,7 @@ def check_installed(name: str) -> None:
 def convert(path: Path, name: str, target: Path, options: CsvOptions) -> SheetFacts:
     """Write a sheet of a workbook as Parquet. Errors call the workbook by ``name``.
 
-    Raises ``InputError`` for one that cannot be read, and ``LimitError`` for one that is beyond the settings
+    Raise ``InputError`` for one that cannot be read, and ``LimitError`` for one that is beyond the settings
     ``excel_max_bytes``, ``excel_memory`` and ``excel_seconds``.
     """
     config = resolve()
@@ -92,7 +92,7 @@ def convert(path: Path, name: str, target: Path, options: CsvOptions) -> SheetFa
 def _ask(request: SheetRequest, seconds: int) -> dict[str, Any] | None:
     """Return the answer of a process that reads a sheet, or None when it ended without one.
 
-    Raises ``TimeoutExpired`` after some seconds; the process has ended then.
+    Raise ``TimeoutExpired`` after some seconds; the process has ended then.
     """
     paths = [str(_PACKAGE), *(path for path in sys.path if path)]
     done = subprocess.run(

@@ -90,7 +90,7 @@ class SheetFacts:
 
 
 def read_sheet(request: SheetRequest) -> SheetFacts:
-    """Write a sheet as Parquet. Raises ``InputError``, and ``LimitError`` for what is too large unpacked."""
+    """Write a sheet as Parquet. Raise ``InputError``, and ``LimitError`` for what is too large unpacked."""
     import python_calamine
 
     _check_size(request)
@@ -137,7 +137,7 @@ def _hint(path: str) -> str:
 
 
 def _choose(workbook: Any, request: SheetRequest) -> Any:
-    """Return the sheet that was asked for, or the only visible one with rows. Raises ``InputError``."""
+    """Return the sheet that was asked for, or the only visible one with rows. Raise ``InputError``."""
     from python_calamine import SheetTypeEnum, SheetVisibleEnum
 
     listed = [each for each in workbook.sheets_metadata if each.typ == SheetTypeEnum.WorkSheet]
@@ -253,7 +253,7 @@ class _Sheet:
         self._step = max(1, _BATCH_CELLS // max(1, sheet.end[1] + 1))
 
     def write(self) -> SheetFacts:
-        """Write the rows as Parquet. Raises ``InputError`` for a header that is none."""
+        """Write the rows as Parquet. Raise ``InputError`` for a header that is none."""
         above, columns = self._header()
         for row, rows in self._batches(above):
             for column, values in zip(columns, self._values(rows, columns), strict=True):
@@ -323,7 +323,7 @@ class _Sheet:
         return number, [_Column(place, " ".join(_text(cell).split())) for place, cell in enumerate(row)]
 
     def _named(self, columns: Sequence[_Column], above: int) -> list[_Column]:
-        """Return the columns with names or values, all of them named. Raises ``InputError`` for a name twice."""
+        """Return the columns with names or values, all of them named. Raise ``InputError`` for a name twice."""
         found = [column for column in columns if column.name or column.kinds]
         nameless = sum(not column.name for column in found)
         if self._request.header is None and nameless * 2 > len(found):

@@ -66,7 +66,7 @@ def open_files(
     store: Store | None = None,
     csv: CsvOptions | None = None,
 ) -> InputFiles:
-    """Return the rows of files, folders and patterns; see ``InputFiles``. Raises ``InputError`` when there are none.
+    """Return the rows of files, folders and patterns; see ``InputFiles``. Raise ``InputError`` when there are none.
 
     >>> import pathlib, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -125,7 +125,7 @@ class InputFiles:
     def read(
         self, wanted: TableSchema | None = None, *, index: bool = True, counted: bool = True
     ) -> pa.RecordBatchReader:
-        """Return the rows as a stream, text with the types of ``wanted``. Raises ``InputError``, now or later.
+        """Return the rows as a stream, text with the types of ``wanted``. Raise ``InputError``, now or later.
 
         The index of a frame of pandas is among the columns, unless ``index`` is false; without ``counted``, only if the
         files hold more than its bounds.
@@ -138,7 +138,7 @@ class InputFiles:
         return pa.RecordBatchReader.from_batches(schema, self._guarded(batches))
 
     def schema(self) -> pa.Schema:
-        """Return the columns with the types that the files have by themselves. Raises ``InputError``."""
+        """Return the columns with the types that the files have by themselves. Raise ``InputError``."""
         return self._open(None, index=True, counted=False)[0]
 
     def _open(
@@ -349,7 +349,7 @@ class InputFiles:
         return schema, _closing(connection, reader)
 
     def _with_range(self, ranges: set[StoredRange | None], types: dict[str, str]) -> tuple[str, list[Any]]:
-        """Return the query with the index of which the files have the bounds alone. Raises ``InputError``."""
+        """Return the query with the index of which the files have the bounds alone. Raise ``InputError``."""
         alike = {(found and found.name, found and found.start, found and found.step) for found in ranges}
         if len(alike) > 1:
             raise InputError(
@@ -371,7 +371,7 @@ class InputFiles:
     def sampled(self) -> dict[str, str]:
         """Return the columns of one CSV file with the types of its first rows.
 
-        Raises ``InputError``, also for a column that is empty in the first rows, whose type they do not tell. Later
+        Raise ``InputError``, also for a column that is empty in the first rows, whose type they do not tell. Later
         rows may not fit: whoever reads them so has to check.
         """
         try:

@@ -44,7 +44,7 @@ class Reopened:
 
 
 def to_source(data: Any, store: Store | None = None, *, index: bool = True) -> Input:
-    """Return rows of any supported kind; ``store`` has paths such as ``s3://…``. Raises ``SchemaMismatchError``.
+    """Return rows of any supported kind; ``store`` has paths such as ``s3://…``. Raise ``SchemaMismatchError``.
 
     With ``index`` false, the index of pandas is left out, which also files and Arrow tables may hold.
 
@@ -289,7 +289,7 @@ def _check_depth(column: str, values: list[Any]) -> None:
 
 
 def read_rows(value: Any) -> Any:
-    """Return rows that can be read repeatedly under a name. Raises ``SchemaMismatchError`` for a value without rows."""
+    """Return rows that can be read repeatedly under a name. Raise ``SchemaMismatchError`` for a value without rows."""
     found = _rows(value)
     if found is not None and not isinstance(found, pa.RecordBatchReader):
         return found

@@ -29,7 +29,7 @@ def is_frame(data: Any) -> bool:
 def to_arrow(frame: Any, *, index: bool) -> tuple[pa.Table, tuple[str, ...]]:
     """Return a frame as an Arrow table, and the names of the columns that its index has become.
 
-    Raises ``InvalidNameError`` and ``SchemaMismatchError`` with the name of a column that cannot be stored.
+    Raise ``InvalidNameError`` and ``SchemaMismatchError`` with the name of a column that cannot be stored.
     """
     names = [column_name(label, place) for place, label in enumerate(frame.columns, 1)]
     check_unique(names)
@@ -89,7 +89,7 @@ def _index_names(index: Any, columns: Sequence[str]) -> tuple[str, ...]:
 
 
 def _is_column(frame: Any, names: Sequence[str], labels: Any, name: str) -> bool:
-    """Return True if a column holds the values of an index already. Raises ``SchemaMismatchError`` for others."""
+    """Return True if a column holds the values of an index already. Raise ``SchemaMismatchError`` for others."""
     if name not in names:
         return False
     column = frame.iloc[:, names.index(name)]
@@ -147,7 +147,7 @@ def _columns(frame: Any, names: Sequence[str]) -> list[pa.ChunkedArray]:
 
 
 def _array(column: Any, name: str) -> Any:
-    """Return a column as an Arrow array. Raises ``SchemaMismatchError`` with its name."""
+    """Return a column as an Arrow array. Raise ``SchemaMismatchError`` with its name."""
     try:
         return pa.array(column, from_pandas=True)
     except OverflowError:

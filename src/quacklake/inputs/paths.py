@@ -62,7 +62,7 @@ def is_path(value: object) -> TypeGuard[PathLike]:
 def find(paths: PathLike | Iterable[PathLike], format: str | None = None, store: Store | None = None) -> FoundFiles:
     """Return the files that paths, folders and patterns name; without ``format``, file names decide the format.
 
-    A path with ``://`` is looked up in ``store``. Raises ``InputError`` when there is no file, when a name does not
+    A path with ``://`` is looked up in ``store``. Raise ``InputError`` when there is no file, when a name does not
     reveal its format, and for files of several formats.
     """
     given = [os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]

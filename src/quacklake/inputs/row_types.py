@@ -51,7 +51,7 @@ class RowType(Generic[Row]):
     A field has a type of Python (``int``, ``float``, ``str``, ``bytes``, ``bool``, ``Decimal``, ``UUID``, those of
     ``datetime``), is an enum or a ``Literal``, another dataclass, ``list[T]``, ``tuple[T, ...]``, ``set[T]`` or
     ``dict[K, V]``. ``T | None`` may be NULL, anything else not. ``Annotated[T, …]`` names the type of the column in SQL
-    or Arrow: ``Annotated[Decimal, "DECIMAL(10, 2)"]``, ``Annotated[datetime, "TIMESTAMPTZ"]``. Raises ``InputError``
+    or Arrow: ``Annotated[Decimal, "DECIMAL(10, 2)"]``, ``Annotated[datetime, "TIMESTAMPTZ"]``. Raise ``InputError``
     with the name of a field that has another type.
 
     >>> @dataclasses.dataclass
@@ -85,7 +85,7 @@ class RowType(Generic[Row]):
     def to_batches(self, rows: Iterable[Row], batch_rows: int = _BATCH_ROWS) -> Iterator[pa.RecordBatch]:
         """Yield instances as Arrow batches.
 
-        Raises ``SchemaMismatchError`` or ``ConstraintError`` with the name of a field whose value does not fit.
+        Raise ``SchemaMismatchError`` or ``ConstraintError`` with the name of a field whose value does not fit.
         """
         rest, schema = iter(rows), self.schema
         while batch := list(itertools.islice(rest, batch_rows)):
@@ -96,14 +96,14 @@ class RowType(Generic[Row]):
     def from_batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
         """Yield the rows of Arrow batches as instances, a batch at a time.
 
-        Columns are matched by name; others are ignored. Raises ``SchemaMismatchError`` for a column that is missing,
+        Columns are matched by name; others are ignored. Raise ``SchemaMismatchError`` for a column that is missing,
         unless its field has a default, and for values that a field cannot hold.
         """
         for batch in batches:
             yield from self._struct.decode_fields(batch.schema.names, batch.columns, batch.num_rows)
 
     def match(self, names: Sequence[str]) -> list[str]:
-        """Return the names of columns that have a field. Raises ``SchemaMismatchError`` for a missing column."""
+        """Return the names of columns that have a field. Raise ``SchemaMismatchError`` for a missing column."""
         return [names[place] for place in self._struct.match(names).values()]
 
 
@@ -129,7 +129,7 @@ class _FieldType(ABC):
         return self.column.arrow_type()
 
     def encode(self, values: list[Any]) -> pa.Array:
-        """Return values as an Arrow array. Raises ``SchemaMismatchError`` or ``ConstraintError``."""
+        """Return values as an Arrow array. Raise ``SchemaMismatchError`` or ``ConstraintError``."""
         found = set(map(type, values))
         has_nulls = types.NoneType in found
         found.discard(types.NoneType)
@@ -144,7 +144,7 @@ class _FieldType(ABC):
         return self._encode([value for value in values if value is not None]).take(pa.array(places, pa.int64()))
 
     def decode(self, array: pa.Array) -> list[Any]:
-        """Return an Arrow array as values. Raises ``SchemaMismatchError`` or ``ConstraintError``."""
+        """Return an Arrow array as values. Raise ``SchemaMismatchError`` or ``ConstraintError``."""
         if isinstance(array, pa.DictionaryArray):
             array = array.dictionary_decode()
         if not array.null_count:
@@ -468,7 +468,7 @@ class _Struct(_FieldType):
 
 
 def _to_type(hint: Any, path: str, depth: int) -> _FieldType:
-    """Return the type of a field for its type hint. Raises ``InputError`` that names the field."""
+    """Return the type of a field for its type hint. Raise ``InputError`` that names the field."""
     if depth > _MAX_DEPTH:
         raise _field_error(path, "its type is nested too deeply, or holds itself")
     nullable, spelled = False, None

@@ -31,7 +31,7 @@ _BYTE_ORDER_MARKS = (
 
 
 def check_encoding(name: str) -> str:
-    """Return the name by which Python knows a text encoding. Raises ``InputError`` for any other.
+    """Return the name by which Python knows a text encoding. Raise ``InputError`` for any other.
 
     >>> check_encoding("Latin1"), check_encoding("windows-1252")
     ('iso8859-1', 'cp1252')
@@ -48,7 +48,7 @@ def check_encoding(name: str) -> str:
 def encoding_of(open_bytes: OpenBytes, wanted: str | None, name: str) -> str:
     """Return the encoding of a file: that of its byte order mark, else the wanted one, else UTF-8.
 
-    Raises ``InputError`` for text without a mark that looks like UTF-16 when no encoding is wanted.
+    Raise ``InputError`` for text without a mark that looks like UTF-16 when no encoding is wanted.
     """
     with open_bytes() as file:
         begin = file.read(_BEGIN)
@@ -72,7 +72,7 @@ def _wide_encoding(begin: bytes) -> str | None:
 
 
 def transcode(open_bytes: OpenBytes, encoding: str, target: Path, name: str) -> None:
-    """Write the text of a file as UTF-8, block by block. Raises ``InputError`` for bytes of another encoding."""
+    """Write the text of a file as UTF-8, block by block. Raise ``InputError`` for bytes of another encoding."""
     decoder = codecs.getincrementaldecoder(encoding)()
     begun = False
     with open_bytes() as source, target.open("wb") as sink:

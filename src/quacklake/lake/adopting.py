@@ -128,7 +128,7 @@ class ForeignTable:
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
     def rename(self, url: str, nodes: Nodes) -> Nodes:
-        """Give the columns of a file their present names, and leave out others. Raises ``UnsupportedFeatureError``."""
+        """Give the columns of a file their present names, and leave out others. Raise ``UnsupportedFeatureError``."""
         by_id = self.by_id and _has_ids(nodes)
         if self.by_id and not by_id and not any(each.names for each in self.fields):
             raise UnsupportedFeatureError(
@@ -228,7 +228,7 @@ def adopt(handle: LakeHandle, read: Callable[[], ForeignTable], name: str, *, sy
     ``read`` gives the foreign table as it is. It is called again after a conflict with another commit: that may have
     brought the table to a later version, from which it must not go back.
 
-    Raises ``AlreadyExistsError`` when the table is there and may not be followed, ``StreamMismatchError`` when it has
+    Raise ``AlreadyExistsError`` when the table is there and may not be followed, ``StreamMismatchError`` when it has
     adopted another foreign table or its rows were changed here, and ``PathError``, ``SchemaMismatchError`` or
     ``UnsupportedFeatureError`` for what a lake cannot read; nothing is changed then.
     """

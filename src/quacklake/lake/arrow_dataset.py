@@ -155,7 +155,7 @@ class TableScanner(Rows):
         return pa.schema([self._known.field(name) for name in self._columns])
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """Return the rows as a stream of batches. Raises ``InputError`` if the columns of the table have changed."""
+        """Return the rows as a stream of batches. Raise ``InputError`` if the columns of the table have changed."""
         wanted = self._columns if self._filter is None else tuple(self._known.names)
         reader = self._scan.select(*wanted).to_reader()
         if reader.schema != pa.schema([self._known.field(name) for name in wanted]):

@@ -48,7 +48,7 @@ def connect(
     ``url`` may also be that of a service, ``http://…`` or ``https://…``, with ``token=`` and, if it has several lakes,
     ``lake=``. Its lake has the same methods for reading, appending and SQL.
 
-    Raises ``ConfigError``, ``NotFoundError`` or ``UnsupportedVersionError``; no message contains a password.
+    Raise ``ConfigError``, ``NotFoundError`` or ``UnsupportedVersionError``; no message contains a password.
     """
     if url is not None and url.startswith(("http://", "https://")):
         return connect_service(url, **settings)
@@ -91,7 +91,7 @@ def prune_backups(
 
     If both are given, a backup is removed only if neither keeps it; the newest always stays. ``dry_run`` removes
     nothing. An interrupted run damages none of the remaining backups, and the next run finishes the work.
-    Raises ``InputError`` when neither is given, ``StorageUnavailableError`` while a backup is being written there, and
+    Raise ``InputError`` when neither is given, ``StorageUnavailableError`` while a backup is being written there, and
     ``CorruptFileError`` when a backup that should stay cannot be read.
     """
     if keep_last is None and older_than is None:
@@ -122,7 +122,7 @@ def restore_backup(
     ``url`` must name an empty database of any kind, ``data_path`` an empty folder or prefix. With ``catalog``, the
     backup becomes a new catalog of a shared lake, and its files go below that lake's data path. The restored lake has
     the same snapshots, rows and row ids, and is verified at the end. An interrupted restore leaves no lake and can be
-    run again. Raises ``AlreadyExistsError``, ``NotFoundError``, ``UnsupportedFeatureError`` or ``CorruptFileError``.
+    run again. Raise ``AlreadyExistsError``, ``NotFoundError``, ``UnsupportedFeatureError`` or ``CorruptFileError``.
     """
     config = resolve({"url": url, "data_path": str(data_path), **settings}, config_file=config_file)
     check_enabled(config)
@@ -154,7 +154,7 @@ def replace_from_backup(
 ) -> None:
     """Replace an older state of a lake by a backup of the same lake, in one transaction; its files are copied first.
 
-    Raises ``UnsupportedFeatureError`` for a catalog in MySQL or in a shared lake.
+    Raise ``UnsupportedFeatureError`` for a catalog in MySQL or in a shared lake.
     """
     context, source = lake.handle.context, open_backups(str(from_), config)
     info = choose(source, backup)

@@ -93,7 +93,7 @@ class Lake(LakeWriter):
         """Return the lake as a user of it may use it: only what grants allow, behind row filters and masks.
 
         Everything else does not exist, or raises ``NotPermittedError``. What holds is read for each statement. An
-        administrator gets this lake itself. Raises ``NotFoundError`` for an unknown user.
+        administrator gets this lake itself. Raise ``NotFoundError`` for an unknown user.
         """
         from quacklake.lake.principal import PrincipalHandle, PrincipalLake
 
@@ -194,7 +194,7 @@ class Lake(LakeWriter):
         """Commit the changes of ``work``, a function of a transaction, as one snapshot; return what it returns.
 
         When another commit conflicts with the changes, ``work`` runs again on the newest snapshot: as often as the
-        settings say, and with a turn of its own when it keeps losing. Raises ``CommitConflict`` after that.
+        settings say, and with a turn of its own when it keeps losing. Raise ``CommitConflict`` after that.
         """
         signature = Signature(author, message, extra)
         handle = self.handle.signed(signature) if signature.given else self.handle
@@ -220,7 +220,7 @@ class Lake(LakeWriter):
     ) -> Table:
         """Create a table that holds the answer of a query, and that a refresh brings up to date from the changes.
 
-        ``refresh`` is ``manual``, ``on commit`` or ``every 1 minute``. Raises ``InputError`` for a query that cannot be
+        ``refresh`` is ``manual``, ``on commit`` or ``every 1 minute``. Raise ``InputError`` for a query that cannot be
         refreshed incrementally; ``full`` allows it, and recomputes the view at every refresh.
         """
         self.materialized_views.create(
@@ -238,7 +238,7 @@ class Lake(LakeWriter):
     def refresh(self, name: str, *, full: bool = False) -> RefreshReport:
         """Bring a materialized view to the newest snapshot, after the views that it reads.
 
-        Raises ``StaleViewError`` when its query can no longer run; the view keeps its rows.
+        Raise ``StaleViewError`` when its query can no longer run; the view keeps its rows.
         """
         return self.materialized_views.refresh(name, full=full)
 
@@ -253,7 +253,7 @@ class Lake(LakeWriter):
         the folder of an Iceberg table; ``as_`` (or ``as`` in a mapping of options) names the table. Rows that are
         deleted there are deleted here. ``sync`` follows the foreign table: call it again to register only what changed
         since. ``dry_run`` reports what would be done. The folder must be in the setting ``foreign_paths``; files there
-        are never changed or removed. Raises ``StreamMismatchError`` when the foreign table was replaced by another, or
+        are never changed or removed. Raise ``StreamMismatchError`` when the foreign table was replaced by another, or
         when rows of the table were changed here.
         """
         name = options.pop("as", as_)
@@ -275,7 +275,7 @@ class Lake(LakeWriter):
         says which type values of a type that a lake lacks get. ``options`` are those of the connector, such as
         ``version``; ``csv`` are the :class:`quacklake.CsvOptions` of CSV and JSON files.
 
-        An import that was interrupted goes on where it was: call it again. Raises ``AlreadyExistsError`` for a table
+        An import that was interrupted goes on where it was: call it again. Raise ``AlreadyExistsError`` for a table
         that another one has made, before anything is written.
         """
         return import_from(self, source, table, **options)
@@ -301,7 +301,7 @@ class Lake(LakeWriter):
     ) -> LakeAt:
         """Return the lake, read-only, at a snapshot id, a tag or a time; ``to`` is any of them.
 
-        Text and naive times are UTC. Raises ``SnapshotExpiredError`` when the snapshot has expired.
+        Text and naive times are UTC. Raise ``SnapshotExpiredError`` when the snapshot has expired.
         """
         return LakeAt(self.handle.at(version, timestamp, tag, to))
 
@@ -364,7 +364,7 @@ class Lake(LakeWriter):
         Rows that were changed again since are conflicts: ``refuse`` raises ``MergeConflictError`` with them and changes
         nothing, ``ours`` keeps them as they are now, ``theirs`` takes them back nevertheless, and ``columns`` joins
         both where different columns were changed. ``dry_run`` changes nothing and reports what would be done, with the
-        conflicts. Raises ``UnsupportedFeatureError`` for a commit that altered columns, views or macros.
+        conflicts. Raise ``UnsupportedFeatureError`` for a commit that altered columns, views or macros.
         """
         from quacklake.lake.revert import revert
 
@@ -396,7 +396,7 @@ class Lake(LakeWriter):
         true while all is well (``SELECT count(*) = 0 FROM t WHERE price < 0``), or a function that gets a past lake and
         returns True while all is well. ``good`` and ``bad`` are snapshot ids, tags or times: by default the oldest and
         the newest snapshot. Snapshots without the table or column that the check names count as good. At most ``rows``
-        bad rows are read. Raises ``InputError`` if the check does not fail at ``bad``, or fails at ``good``.
+        bad rows are read. Raise ``InputError`` if the check does not fail at ``bad``, or fails at ``good``.
         """
         from quacklake.lake.bisect import bisect
 
@@ -407,7 +407,7 @@ class Lake(LakeWriter):
     def maintain(self, policy: Policy | None = None, *, progress: Progress = silent) -> MaintenanceReport:
         """Run the maintenance that is due under a policy: flush, expire, merge, rewrite, clean up.
 
-        Raises ``LeaseHeldError`` when another process is maintaining the lake.
+        Raise ``LeaseHeldError`` when another process is maintaining the lake.
         """
         return self.maintenance.maintain(policy, progress=progress)
 

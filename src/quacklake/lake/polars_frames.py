@@ -24,7 +24,7 @@ Part = Callable[[Sequence[str], Callable[[TableSchema], str | None], int | None]
 
 
 def lazy_frame(schema: pa.Schema, part: Part) -> polars.LazyFrame:
-    """Return a lazy frame that runs a scan each time it is collected. Raises ``InputError``."""
+    """Return a lazy frame that runs a scan each time it is collected. Raise ``InputError``."""
     pl = need("polars")
     source = _Source(schema, part, pl)
     frame: polars.LazyFrame = _register(pl)(source.read, schema=source.types)

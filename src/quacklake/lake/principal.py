@@ -230,7 +230,7 @@ class PrincipalTable(Table):
 
 
 def _rows(data: Any) -> Any:
-    """Return rows. Raises ``NotPermittedError`` for names of files, which are not the principal's to read."""
+    """Return rows. Raise ``NotPermittedError`` for names of files, which are not the principal's to read."""
     listed = data if isinstance(data, list | tuple) else [data]
     kind = type(data).__module__.partition(".")[0]
     if any(isinstance(item, str | bytes | Path) for item in listed) or kind in ("pyspark", "duckdb"):

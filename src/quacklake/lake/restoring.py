@@ -177,7 +177,7 @@ class Undo:
     def restore(self, table: TableInfo, version: int, *, rename: bool = False) -> RestoredTable:
         """Restore a table to a snapshot: rows, row ids, columns, layout, tags; with ``rename`` also its name.
 
-        Raises ``NotFoundError`` when the snapshot has no such table or no longer exists.
+        Raise ``NotFoundError`` when the snapshot has no such table or no longer exists.
         """
         past = self._past(table, version)
         after = evolution.alter(self.context, self.tx, table, past.columns.schema)
@@ -289,7 +289,7 @@ class Undo:
     def undrop(self, ref: TableRef, name: str | None = None) -> tuple[str, int]:
         """Restore the most recently dropped table, view or macro of a name as it was just before the drop.
 
-        ``name`` is a new name for it. Returns its name, and the snapshot of its state. Raises ``NotFoundError`` when
+        ``name`` is a new name for it. Returns its name, and the snapshot of its state. Raise ``NotFoundError`` when
         there was none or its snapshots have expired, and ``AlreadyExistsError`` when the name is taken.
         """
         self.tx.check_writable()

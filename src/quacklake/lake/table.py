@@ -111,7 +111,7 @@ class Table(TableMaintenance, Tagged):
     def is_current(self) -> bool:
         """Return whether a materialized view has the answer of its query at this state; False for any other table.
 
-        Raises ``NotFoundError`` when there is no such table.
+        Raise ``NotFoundError`` when there is no such table.
         """
         from quacklake.core.materialized.views import is_current
 
@@ -179,7 +179,7 @@ class Table(TableMaintenance, Tagged):
     def rows(self, row: type[Row], where: Filter | None = None, *, batch_rows: int | None = None) -> Iterator[Row]:
         """Yield the rows as instances of a dataclass, in bounded memory; only columns with a field are read.
 
-        See ``quacklake.RowType`` for the types of fields. A field with a default may have no column. Raises
+        See ``quacklake.RowType`` for the types of fields. A field with a default may have no column. Raise
         ``SchemaMismatchError`` or ``ConstraintError`` with the name of a field that cannot hold a value.
         """
         return self.scan(where=where).rows(row, batch_rows)
@@ -234,7 +234,7 @@ class Table(TableMaintenance, Tagged):
         ``dedup`` skips rows whose primary key is in the table; of several new rows with one key, the first is added.
         The index of a pandas frame, also in a Parquet file, is a column like others, unless ``index`` is false. One of
         whole numbers without a name is always left out.
-        Raises ``SchemaMismatchError`` or ``ConstraintError`` when the rows do not fit; nothing is changed then.
+        Raise ``SchemaMismatchError`` or ``ConstraintError`` when the rows do not fit; nothing is changed then.
         """
         if _is_spark(data):
             if evolve or dedup:
@@ -306,7 +306,7 @@ class Table(TableMaintenance, Tagged):
     ) -> MergeResult:
         """Update the rows whose keys occur in ``data``, and insert its other rows; updated rows keep their row ids.
 
-        ``on`` defaults to the primary key; ``index`` is that of ``append``. Raises ``ConstraintError`` with the key
+        ``on`` defaults to the primary key; ``index`` is that of ``append``. Raise ``ConstraintError`` with the key
         when two rows of ``data`` share it.
         """
         given = [on] if isinstance(on, str) else on
@@ -343,7 +343,7 @@ class Table(TableMaintenance, Tagged):
         """Partition new files by these keys; existing files stay as they are.
 
         A key is a column, ``year``, ``month``, ``day`` or ``hour`` of a column, or ``bucket(16, id)``: one of 16
-        buckets by hash. Raises ``InputError`` when a column is missing or unsuitable; nothing is changed then.
+        buckets by hash. Raise ``InputError`` when a column is missing or unsuitable; nothing is changed then.
         """
         self._write(lambda tx, table: evolution.partition(tx, table, keys))
 
@@ -354,7 +354,7 @@ class Table(TableMaintenance, Tagged):
     def set_sorted_by(self, *keys: str) -> None:
         """Sort the rows of each new file by keys such as ``ts DESC NULLS LAST`` or ``lower(name)``.
 
-        A key sorts ascending with NULL last unless it says otherwise. Raises ``InputError``; nothing is changed then.
+        A key sorts ascending with NULL last unless it says otherwise. Raise ``InputError``; nothing is changed then.
         """
         self._write(lambda tx, table: evolution.sort(self.handle.context, tx, table, keys))
 
@@ -391,7 +391,7 @@ class Table(TableMaintenance, Tagged):
     def alter_column(self, path: str, type: pa.DataType | str | type) -> None:
         """Widen the type of a column or field; a nested type may also gain or lose fields, matched by name.
 
-        Raises ``InputError`` for a change that could lose a value.
+        Raise ``InputError`` for a change that could lose a value.
         """
         column = _column_type(type)
         self._write(lambda tx, table: evolution.alter_column(self.handle.context, tx, table, path, column))
@@ -405,7 +405,7 @@ class Table(TableMaintenance, Tagged):
         self._write(lambda tx, table: evolution.drop_default(self.handle.context, tx, table, path))
 
     def set_not_null(self, path: str) -> None:
-        """Reject NULL in a column from now on. Raises ``ConstraintError`` when a row has NULL in it."""
+        """Reject NULL in a column from now on. Raise ``ConstraintError`` when a row has NULL in it."""
         self._write(lambda tx, table: evolution.set_not_null(self.handle.context, tx, table, path))
 
     def drop_not_null(self, path: str) -> None:
@@ -453,7 +453,7 @@ class Table(TableMaintenance, Tagged):
 
         Rows come back with their row ids, and dropped columns with their values. Layout, comments, tags and constraints
         are restored too. The table keeps its name, and any type that has been widened since (``kept_types``).
-        ``dry_run`` changes nothing and reports what would be done. Raises ``NotFoundError`` when the snapshot does not
+        ``dry_run`` changes nothing and reports what would be done. Raise ``NotFoundError`` when the snapshot does not
         exist or lacks the table, and ``SnapshotExpiredError`` when files are gone.
         """
         chosen = choose_version(to, version=version, timestamp=timestamp, tag=tag)
@@ -500,7 +500,7 @@ class TableMerge(MergeBuilder):
     def execute(self) -> MergeResult:
         """Run the merge, in one snapshot or in the transaction of the table, and return the numbers of changed rows.
 
-        Raises ``ConstraintError``, with a few keys, when several rows of the source would change one row.
+        Raise ``ConstraintError``, with a few keys, when several rows of the source would change one row.
         """
 
         def work(tx: Transaction, table: TableInfo) -> MergeResult:

@@ -77,7 +77,7 @@ class Tenants(TenantCatalogs):
         The round continues where the last one stopped, even one by another process, and ends when every catalog has had
         its turn or ``bounds`` are reached. ``threads`` catalogs run at a time. With ``engine="spark"``, Spark compacts,
         always in one session: ``session``, else the active one, else a new one. A failure in one catalog is in the
-        report and does not stop the others. Raises ``InputError`` or ``MissingExtraError``.
+        report and does not stop the others. Raise ``InputError`` or ``MissingExtraError``.
         """
         found = self.maintainer(policy, bounds=bounds, threads=threads, engine=engine, session=session)
         return found.run_once(progress)
@@ -103,7 +103,7 @@ def tenants(
 
     ``create=False`` forbids creating it. ``convert`` turns a plain lake into a shared one whose first catalog, 0, has
     this name; its files stay, new catalogs keep theirs in ``data_path``, and stock DuckDB can no longer open the lake.
-    A shared lake in an older layout is migrated unless ``migrate`` is false. Raises ``NotFoundError``, or
+    A shared lake in an older layout is migrated unless ``migrate`` is false. Raise ``NotFoundError``, or
     ``ConfigError`` when the lake is a plain one.
     """
     return open_tenants(

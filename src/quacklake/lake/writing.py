@@ -51,7 +51,7 @@ class LakeReader:
 
         ``params`` holds values for ``?`` and ``$1`` (a list) or for ``$name`` (a dictionary). Tables are named
         ``table`` or ``schema.table``. Each thread has its own lasting session, so a ``BEGIN`` stays open until
-        ``COMMIT``. Raises ``SqlError``, or the error of the operation itself.
+        ``COMMIT``. Raise ``SqlError``, or the error of the operation itself.
         """
         return self._sessions.current()._from(text, params)
 
@@ -69,7 +69,7 @@ class LakeReader:
         return Table(self.handle, ref)
 
     def __getitem__(self, name: str) -> Table:
-        """Return an existing table: ``lake["schema.t"]``. Raises ``NotFoundError`` that suggests similar names."""
+        """Return an existing table: ``lake["schema.t"]``. Raise ``NotFoundError`` that suggests similar names."""
         table = self.table(name)
         view = self.handle.view()
         ref = TableRef.parse(name)
@@ -230,7 +230,7 @@ class LakeWriter(LakeReader):
         """Create a view: a query over the lake's tables and views that every client can read.
 
         Tables are named ``table`` or ``schema.table``; a name without a schema is looked up in the view's schema, then
-        in ``main``. ``columns`` renames the first columns. Raises ``InputError`` for a query that cannot run.
+        in ``main``. ``columns`` renames the first columns. Raise ``InputError`` for a query that cannot run.
         """
         ref = TableRef.parse(name)
         aliases = () if columns is None else tuple(check_name(column, "column") for column in columns)
@@ -295,7 +295,7 @@ class LakeWriter(LakeReader):
         """Restore the most recently dropped table, view or macro of that name as it was just before the drop.
 
         ``as_`` gives it another name in its schema, if the old one is taken. A table keeps its id and its history; if
-        its schema was dropped too, it comes back as a copy in a new schema of that name. Raises ``AlreadyExistsError``
+        its schema was dropped too, it comes back as a copy in a new schema of that name. Raise ``AlreadyExistsError``
         when the name is in use, and ``NotFoundError`` when nothing was dropped or its snapshots have expired.
         """
         return undrop(self.handle, name, as_)

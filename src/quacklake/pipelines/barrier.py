@@ -74,7 +74,7 @@ class Barrier:
     ) -> dict[str, Counts]:
         """Commit a batch and return the numbers of each sink. One that is confirmed already is only shown.
 
-        Raises ``StreamFencedError`` when another run has taken over; nothing of the batch is visible then.
+        Raise ``StreamFencedError`` when another run has taken over; nothing of the batch is visible then.
         """
         self.recover()
         if checkpoint_id <= self.last:

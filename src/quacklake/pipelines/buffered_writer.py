@@ -137,7 +137,7 @@ class BufferedWriter:
         return await asyncio.to_thread(self.flush_all)
 
     def close(self) -> None:
-        """Commit all rows and end. Raises what keeps rows from being committed; they are lost then."""
+        """Commit all rows and end. Raise what keeps rows from being committed; they are lost then."""
         with self._changed:
             if self._closed:
                 return

@@ -39,7 +39,7 @@ class Manifest:
 
     @classmethod
     def from_json(cls, text: str) -> Manifest:
-        """Return the manifest that :meth:`to_json` wrote. Raises ``InputError`` for anything else."""
+        """Return the manifest that :meth:`to_json` wrote. Raise ``InputError`` for anything else."""
         try:
             found = json.loads(text)
             if found["version"] != 1:

@@ -100,7 +100,7 @@ class DeadLetters:
     def replay(self, rows: Sequence[int]) -> int:
         """Publish letters again, by their row ids, after those of a replay that was cut off. Return how many.
 
-        Raises ``NotFoundError`` when one of them is not there, and ``StreamFencedError`` when another replay has begun
+        Raise ``NotFoundError`` when one of them is not there, and ``StreamFencedError`` when another replay has begun
         since; nothing is published then.
         """
         wanted = sorted(set(rows))

@@ -82,7 +82,7 @@ class PipelineDefinition:
 
     @classmethod
     def parse(cls, given: Mapping[str, Any], name: str | None = None) -> PipelineDefinition:
-        """Return the pipeline that a mapping describes. Raises ``ConfigError`` for one that does not hold together."""
+        """Return the pipeline that a mapping describes. Raise ``ConfigError`` for one that does not hold together."""
         read = Options("the pipeline", given)
         found = cls(
             name=check_stream(read.text("pipeline", name).strip()),
@@ -105,7 +105,7 @@ class PipelineDefinition:
 
     @classmethod
     def load(cls, path: str | Path) -> PipelineDefinition:
-        """Return the pipeline of a YAML file. Raises ``ConfigError``."""
+        """Return the pipeline of a YAML file. Raise ``ConfigError``."""
         return cls.parse(read_yaml(path), Path(path).stem)
 
     def to_json(self) -> str:
@@ -155,7 +155,7 @@ class PipelineDefinition:
 
 
 def read_yaml(path: str | Path) -> Mapping[str, Any]:
-    """Return the mapping in a YAML file. Raises ``ConfigError``."""
+    """Return the mapping in a YAML file. Raise ``ConfigError``."""
     import yaml
 
     try:

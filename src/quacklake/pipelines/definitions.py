@@ -34,7 +34,7 @@ class Definitions:
         return next((each for each in self.list(kind) if each.name.lower() == name.lower()), None)
 
     def get(self, kind: str, name: str) -> Definition:
-        """Return a definition. Raises ``NotFoundError``."""
+        """Return a definition. Raise ``NotFoundError``."""
         found = self.find(kind, name)
         if found is None:
             known = [each.name for each in self.list(kind)]
@@ -44,12 +44,12 @@ class Definitions:
         return found
 
     def options(self, kind: str, name: str) -> dict[str, Any]:
-        """Return the options of a source or sink. Raises ``NotFoundError``."""
+        """Return the options of a source or sink. Raise ``NotFoundError``."""
         found: dict[str, Any] = json.loads(self.get(kind, name).body)
         return found
 
     def put(self, kind: str, name: str, body: Mapping[str, Any], *, replace: bool = False) -> Definition:
-        """Keep a definition. Raises ``AlreadyExistsError`` unless it may replace one, ``ConfigError`` for a secret."""
+        """Keep a definition. Raise ``AlreadyExistsError`` unless it may replace one, ``ConfigError`` for a secret."""
         check_stream(name)
         check_secrets(body, name)
         made = Definition(kind, name, json.dumps(body, sort_keys=True), CREATED, datetime.now(UTC))
@@ -57,7 +57,7 @@ class Definitions:
         return made
 
     def drop(self, kind: str, name: str) -> None:
-        """Remove a definition, and the position of a pipeline. Raises ``NotFoundError``."""
+        """Remove a definition, and the position of a pipeline. Raise ``NotFoundError``."""
         self._store.remove(self.get(kind, name), stream=kind == PIPELINE)
 
     def set_state(self, name: str, state: str) -> None:
@@ -72,7 +72,7 @@ class Definitions:
     # -- pipelines -----------------------------------------------------------------------------------------------------
 
     def apply(self, definition: PipelineDefinition | Mapping[str, Any], *, replace: bool = True) -> PipelineDefinition:
-        """Check a pipeline and keep it, in place of one of its name. Raises before anything is kept."""
+        """Check a pipeline and keep it, in place of one of its name. Raise before anything is kept."""
         if not isinstance(definition, PipelineDefinition):
             definition = PipelineDefinition.parse(self.resolved(definition))
         Pipeline(self.lake, definition).check()
@@ -80,7 +80,7 @@ class Definitions:
         return definition
 
     def pipeline(self, name: str) -> Pipeline:
-        """Return a pipeline that the lake keeps. Raises ``NotFoundError``."""
+        """Return a pipeline that the lake keeps. Raise ``NotFoundError``."""
         found = self.get(PIPELINE, name)
         pipeline = Pipeline(self.lake, PipelineDefinition.parse(json.loads(found.body)))
         pipeline.wanted = lambda: self.state(found.name) == RUNNING

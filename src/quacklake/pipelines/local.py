@@ -35,7 +35,7 @@ _IDLE_CHECKPOINT = 60.0
 
 
 def needs_state(query: str | None) -> bool:
-    """Return whether the rows of a query over a stream depend on more than one batch. Raises ``SqlError``."""
+    """Return whether the rows of a query over a stream depend on more than one batch. Raise ``SqlError``."""
     if query is None:
         return False
     try:
@@ -48,7 +48,7 @@ def needs_state(query: str | None) -> bool:
 
 
 def branch(where: str, dialect: str = "duckdb") -> str:
-    """Return the query for the rows of a branch. Raises ``SqlError`` for an invalid condition."""
+    """Return the query for the rows of a branch. Raise ``SqlError`` for an invalid condition."""
     try:
         condition = sqlglot.parse_one(where, dialect=dialect, into=exp.Condition)
     except sqlglot.errors.SqlglotError as error:

@@ -136,7 +136,7 @@ class Pipeline:
         """Run in this thread, until the source ends, ``stop`` is called, or, on request, until nothing is new.
 
         ``restart`` forgets the position and begins anew. ``accept`` goes on from the position although the pipeline has
-        changed. Raises ``LeaseHeldError`` when another process runs it, ``StreamFencedError`` when one has taken over.
+        changed. Raise ``LeaseHeldError`` when another process runs it, ``StreamFencedError`` when one has taken over.
         """
         began, attempt = time.monotonic(), 0
         self.report = RunReport()
@@ -179,7 +179,7 @@ class Pipeline:
         return self
 
     def stop(self) -> RunReport:
-        """Stop after the batch in progress, and return the report. Raises the error that the pipeline failed with."""
+        """Stop after the batch in progress, and return the report. Raise the error that the pipeline failed with."""
         self._stopped.set()
         if self._thread is not None:
             self._thread.join()

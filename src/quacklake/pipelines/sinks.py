@@ -31,7 +31,7 @@ class Sinks:
 
     @classmethod
     def open(cls, lake: Lake, definition: PipelineDefinition, incarnation: str) -> Sinks:
-        """Open every sink. Raises ``ConfigError`` for options that are wrong."""
+        """Open every sink. Raise ``ConfigError`` for options that are wrong."""
         tables: dict[str, LakeSink] = {}
         others: dict[str, Sink] = {}
         for sink in definition.sinks:

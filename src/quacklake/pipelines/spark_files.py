@@ -25,7 +25,7 @@ _SMALL = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
 
 
 def write_files(rows: DataFrame, stage: FileStage, key: Sequence[str] = ()) -> list[WrittenFile]:
-    """Let executors write the files of a stage, and return them. Raises ``ConstraintError`` for a key that is NULL."""
+    """Let executors write the files of a stage, and return them. Raise ``ConstraintError`` for a key that is NULL."""
     from quacklake.spark.runtime.types import quote
 
     for name in key:

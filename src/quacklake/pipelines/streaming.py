@@ -258,7 +258,7 @@ class SparkRun:
         return self._spark if session is self._session else spark(self._lake, session)
 
     def _bad(self, frame: DataFrame, epoch: int) -> DataFrame | None:
-        """Return the messages of a batch that are not rows. Raises ``ConfigError`` when nothing keeps them."""
+        """Return the messages of a batch that are not rows. Raise ``ConfigError`` when nothing keeps them."""
         bad = self._source.rejected(frame) if not self._stateful else self._source.rejected_again(self._offsets(epoch))
         if bad is None:
             return None

@@ -19,7 +19,7 @@ _EDGES = {"_START": "start", "_END": "end"}
 
 
 def spark_query(query: str) -> str:
-    """Return a query with Spark's windows in place of TUMBLE, HOP and SESSION. Raises ``SqlError``.
+    """Return a query with Spark's windows in place of TUMBLE, HOP and SESSION. Raise ``SqlError``.
 
     ``TUMBLE(ts, INTERVAL '1' MINUTE)`` groups rows by minutes, ``HOP(ts, slide, size)`` by windows that overlap,
     ``SESSION(ts, gap)`` by pauses. ``TUMBLE_START(…)`` and ``TUMBLE_END(…)`` are the edges of a window.
@@ -43,7 +43,7 @@ def rewrite_for_spark(query: str, change: Callable[[exp.Query], exp.Expr]) -> st
 
 
 def parse_query(query: str, dialect: str) -> exp.Query:
-    """Return the tree of a query. Raises ``SqlError`` for anything else."""
+    """Return the tree of a query. Raise ``SqlError`` for anything else."""
     try:
         tree = sqlglot.parse_one(_without_keyword(query, dialect), dialect=dialect)
     except sqlglot.errors.SqlglotError as error:

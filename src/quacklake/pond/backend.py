@@ -49,7 +49,7 @@ class Backend:
 
     @property
     def changes(self) -> LakeTransaction:
-        """The open transaction. Raises ``ReadOnlyError`` when there is none."""
+        """The open transaction. Raise ``ReadOnlyError`` when there is none."""
         if not isinstance(self.lake, LakeTransaction):
             raise ReadOnlyError("this state of the pond is read-only", hint="use pond.transaction(…)")
         return self.lake
@@ -150,7 +150,7 @@ def missing() -> NotFoundError:
 
 
 def last_sequence(lake: LakeReader) -> int:
-    """Return the number of the last transaction. Raises ``NotFoundError`` when the lake is not a pond."""
+    """Return the number of the last transaction. Raise ``NotFoundError`` when the lake is not a pond."""
     try:
         numbers = lake.table(STATE).to_arrow().column("txn_seq")
     except NotFoundError:

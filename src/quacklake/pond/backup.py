@@ -93,7 +93,7 @@ class BackupPlace:
         return sorted((_read(store, path) for path in paths), key=lambda each: (each.time, each.id))
 
     def choose(self, id_: str | None = None) -> PondBackup:
-        """Return a backup by its id, or the newest. Raises ``NotFoundError``."""
+        """Return a backup by its id, or the newest. Raise ``NotFoundError``."""
         found = [each for each in self.backups() if id_ is None or each.id == id_]
         if not found:
             what = "backup" if id_ is None else f"backup {id_}"
@@ -127,7 +127,7 @@ def _read(store: Store, path: str) -> PondBackup:
 def backup(pond: Pond, place: BackupPlace, progress: Progress = silent) -> BackupDone:
     """Back up a pond: what the place has already is not copied again. An interrupted one does not exist.
 
-    Raises ``AlreadyExistsError`` for the place of another pond, and ``CommitConflict`` when the place is ahead.
+    Raise ``AlreadyExistsError`` for the place of another pond, and ``CommitConflict`` when the place is ahead.
     """
     pond_id = pond.control.pond_id()
     known = place.backups()
@@ -192,7 +192,7 @@ def restore(
 ) -> Pond:
     """Make a pond of a backup, by default the newest, in databases of any kind. All is verified on its way.
 
-    An interrupted restore goes on where it ended. Raises ``AlreadyExistsError`` when there is another pond.
+    An interrupted restore goes on where it ended. Raise ``AlreadyExistsError`` when there is another pond.
     """
     chosen = place.choose(id_)
     key = place.config.backup_key
@@ -232,7 +232,7 @@ def _started(to: LakePlace, chosen: PondBackup, settings: dict[str, Any]) -> Lak
 def pull(pond: Pond, place: BackupPlace, progress: Progress = silent) -> PondBackup | None:
     """Bring a pond to the state of the newest backup of the same pond; None when it has that already.
 
-    Raises ``CommitConflict`` when both have transactions that the other lacks.
+    Raise ``CommitConflict`` when both have transactions that the other lacks.
     """
     newest = place.choose()
     if newest.pond_id != pond.control.pond_id():

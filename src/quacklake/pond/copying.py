@@ -34,7 +34,7 @@ def targets(
 ) -> list[Target]:
     """Return what goes where. A destination with a slash at its end, or an existing directory, takes every file.
 
-    Raises ``InputError`` and its kin for what cannot be copied; nothing is changed then.
+    Raise ``InputError`` and its kin for what cannot be copied; nothing is changed then.
     """
     if not sources:
         raise InputError("At least one source file must be specified")
@@ -115,7 +115,7 @@ class Outgoing:
 def outgoing(fs: FS, patterns: Sequence[str], destination: HostPath, *, force: bool = False) -> list[Outgoing]:
     """Return what becomes which file. Several nodes need a folder, below which they keep their paths.
 
-    Raises ``InputError`` and its kin when nothing matches, and for a file that exists unless ``force`` is true.
+    Raise ``InputError`` and its kin when nothing matches, and for a file that exists unless ``force`` is true.
     """
     found = [each for pattern in patterns for each in _files(fs, pattern)]
     if not found:

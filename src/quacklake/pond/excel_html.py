@@ -18,7 +18,7 @@ def looks_like_report(head: bytes) -> bool:
 
 
 def to_csv(source: Path, target: Path) -> int:
-    """Write the readings of a report as CSV, and return their number. Raises ``InputError`` for a file without any.
+    """Write the readings of a report as CSV, and return their number. Raise ``InputError`` for a file without any.
 
     The table has the id ``isi-report``; its header row has the class ``dataHeader`` or the attribute
     ``isi-data-table``, its data rows the class ``data`` or the attribute ``isi-data-row``.

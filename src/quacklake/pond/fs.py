@@ -98,7 +98,7 @@ class FS:
         return WD(self, Place((self.tree.root,)))
 
     def working_directory(self, path: str = ROOT) -> WD:
-        """Return a directory to work in. Raises ``InputError`` for anything else."""
+        """Return a directory to work in. Raise ``InputError`` for anything else."""
         found = self.get(path)
         if not found.is_directory:
             raise InputError(f"{found.path} is not a directory")
@@ -169,7 +169,7 @@ class FS:
         return None if place.missing else self._node_path(place)
 
     def get(self, path: str, *, follow: bool = True, start: Place | None = None) -> NodePath:
-        """Return the node at a path. Raises ``NotFoundError`` that suggests a name."""
+        """Return the node at a path. Raise ``NotFoundError`` that suggests a name."""
         if self._may_read_parts and start is None:
             found = self._at(path, follow=follow)
             if found is not None:
@@ -234,7 +234,7 @@ class FS:
     def open(self, path: str | NodePath) -> BinaryIO:
         """Return a file's bytes, open for reading at any position. Large ones are verified first.
 
-        Raises ``CorruptFileError`` for a damaged one, and ``InputError`` for a node without bytes.
+        Raise ``CorruptFileError`` for a damaged one, and ``InputError`` for a node without bytes.
         """
         found = path if isinstance(path, NodePath) else self.get(path)
         node = found.node
@@ -254,7 +254,7 @@ class FS:
     def read(self, path: str | NodePath) -> bytes:
         """Return the bytes of a small file whole; ``open`` reads files of any size.
 
-        Raises ``ResultTooLargeError`` for a file with more bytes than the setting ``pond_read_bytes``.
+        Raise ``ResultTooLargeError`` for a file with more bytes than the setting ``pond_read_bytes``.
         """
         found = path if isinstance(path, NodePath) else self.get(path)
         size, limit = found.node.size or 0, self.backend.lake.handle.context.config.pond_read_bytes
@@ -407,7 +407,7 @@ class FS:
     def new_place(self, path: str, *, start: Place | None = None, replace: EntryType | None = None) -> Place:
         """Return the place of a new node in an existing directory, or with ``replace`` of one of that type.
 
-        Raises ``AlreadyExistsError`` when the name is taken.
+        Raise ``AlreadyExistsError`` when the name is taken.
         """
         if is_folder(path) or not parts(path):
             raise InputError(f"{path!r} names a directory, and a file is expected")

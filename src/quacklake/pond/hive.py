@@ -39,7 +39,7 @@ class Exported:
 
 
 def parse_temporal(text: str) -> list[str]:
-    """Return the parts of time that a text names: ``year,month``. Raises ``InputError``."""
+    """Return the parts of time that a text names: ``year,month``. Raise ``InputError``."""
     found = [part.strip() for part in text.split(",") if part.strip()]
     for part in found:
         if part not in PARTS:
@@ -62,7 +62,7 @@ def export(
     """Write the series and tables that a pattern names below a folder, each in a folder of its path.
 
     The folder of a series is written beside and moved into place when it is complete; with ``force``, in place of an
-    earlier one. Times are in UTC. Raises ``AlreadyExistsError`` for a folder that is there.
+    earlier one. Times are in UTC. Raise ``AlreadyExistsError`` for a folder that is there.
     """
     fs = pond.fs()
     found = [each for each in fs.glob(pattern) if each.entry_type.has_rows]

@@ -12,7 +12,7 @@ _MAGIC = b"PAR1"
 
 
 def head_of(path: Path) -> bytes:
-    """Return the first bytes of a file. Raises ``InputError`` for one that cannot be read."""
+    """Return the first bytes of a file. Raise ``InputError`` for one that cannot be read."""
     try:
         if path.is_dir():
             raise InputError(f"{path} is a directory", hint=f"name its files: {path}/*.csv")

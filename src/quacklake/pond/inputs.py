@@ -51,7 +51,7 @@ def is_host(text: str) -> bool:
 def parse_host(text: str) -> HostPath:
     """Parse a path of this machine, with or without ``[host+]format[+table|series]://`` before it.
 
-    Raises ``InputError`` for a word that is not known.
+    Raise ``InputError`` for a word that is not known.
     """
     found = _SCHEME.fullmatch(text)
     if found is None:
@@ -83,7 +83,7 @@ def rows_of(source: HostPath, csv: CsvOptions | None = None) -> Iterator[InputFi
 
 
 def csv_options_of(options: Options) -> CsvOptions:
-    """Return what options say of CSV files and sheets, by the names of ``CsvOptions``. Raises ``InputError``."""
+    """Return what options say of CSV files and sheets, by the names of ``CsvOptions``. Raise ``InputError``."""
     return CsvOptions(
         delimiter=options.text("delimiter", "") or None,
         quote=options.text("quote", '"'),

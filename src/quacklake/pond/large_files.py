@@ -119,7 +119,7 @@ class LargeFiles:
     def open(self, sha256: str, size: int, name: str) -> BinaryIO:
         """Return a file, open for reading at any position, after its bytes were found to be what they should be.
 
-        Raises ``CorruptFileError``, which calls the file ``name``.
+        Raise ``CorruptFileError``, which calls the file ``name``.
         """
         self.check(sha256, size, name)
         path = self.find(sha256)
@@ -128,7 +128,7 @@ class LargeFiles:
         return opened
 
     def check(self, sha256: str, size: int, name: str) -> None:
-        """Read a file whole. Raises ``CorruptFileError`` when it is missing or its bytes have changed."""
+        """Read a file whole. Raise ``CorruptFileError`` when it is missing or its bytes have changed."""
         path = self.find(sha256)
         if path is None:
             raise CorruptFileError(

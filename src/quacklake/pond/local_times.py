@@ -119,7 +119,7 @@ def instants(
     """Return SQL for the instants of the local times in a table, and whether any of them comes twice or never.
 
     ``column`` is SQL, and the rowids of the table are the order of the rows. ``keys`` are columns, as SQL, that tell
-    apart the readings of one time, such as the name of a sensor. Raises ``ConstraintError`` for a time that comes twice
+    apart the readings of one time, such as the name of a sensor. Raise ``ConstraintError`` for a time that comes twice
     or never, of which neither the order of the rows nor the rule tells what it is; ``tell`` names its row.
     """
     local = f"CAST({column} AS TIMESTAMP)"

@@ -46,7 +46,7 @@ def maintain(
 ) -> MaintenanceDone:
     """Bring resolutions up to date, and run the maintenance that is due under a policy; with ``dry_run`` only tell it.
 
-    Large files are removed when no snapshot names them and they are older than ``grace``. Raises ``LeaseHeldError``
+    Large files are removed when no snapshot names them and they are older than ``grace``. Raise ``LeaseHeldError``
     while another process maintains the pond.
     """
     reductions = Upkeep(0, 0, 0) if dry_run else reduces.maintain(pond)

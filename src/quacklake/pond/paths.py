@@ -25,7 +25,7 @@ def parts(path: str) -> list[str]:
 
 
 def check_name(name: str) -> str:
-    """Return the name of a new node. Raises ``InvalidNameError`` for one that a node cannot have."""
+    """Return the name of a new node. Raise ``InvalidNameError`` for one that a node cannot have."""
     if name in ("", ".", ".."):
         raise InvalidNameError(f"a node cannot be called {name!r}")
     if "/" in name or any(ord(letter) < 32 or ord(letter) == 127 for letter in name):

@@ -36,7 +36,7 @@ class Part:
 
 @lru_cache(maxsize=256)
 def compile_pattern(pattern: str) -> tuple[Part, ...]:
-    """Return the parts of a pattern. Raises ``InputError`` for one that cannot match anything.
+    """Return the parts of a pattern. Raise ``InputError`` for one that cannot match anything.
 
     >>> compile_pattern("/sensors/*_active.series")[1].match("dock_active.series")
     ('dock',)

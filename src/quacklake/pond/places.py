@@ -32,7 +32,7 @@ class LakePlace:
     moves: bool = False
 
     def create(self, **settings: Any) -> Lake:
-        """Open the lake, or create it. Raises ``ConfigError`` when there is neither a lake nor a data path."""
+        """Open the lake, or create it. Raise ``ConfigError`` when there is neither a lake nor a data path."""
         self.make_folder()
         return connect(self.url, self.data_path, catalog=_PLAIN, **settings)
 
@@ -43,7 +43,7 @@ class LakePlace:
             path.absolute().parent.mkdir(parents=True, exist_ok=True)
 
     def open(self, *, read_only: bool = False, **settings: Any) -> Lake:
-        """Open the lake. Raises ``NotFoundError``."""
+        """Open the lake. Raise ``NotFoundError``."""
         # a folder may have been moved or copied since: its files are those in it
         return connect(
             self.url,
@@ -74,7 +74,7 @@ class PondPlace:
 
 
 def find(place: str | Path | PondPlace) -> PondPlace:
-    """Return the place of a pond. Raises ``ConfigError`` for one that cannot be.
+    """Return the place of a pond. Raise ``ConfigError`` for one that cannot be.
 
     It is a folder, the URL of a database such as ``postgresql://host/db?data_path=s3://bucket/pond``, or a YAML file
     with ``url`` and ``data_path``.

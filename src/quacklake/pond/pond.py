@@ -69,7 +69,7 @@ class Pond:
     def create(cls, place: str | Path | PondPlace, args: Sequence[str] = ("pond", "init"), **settings: Any) -> Pond:
         """Make a pond in a folder, or where a URL or YAML file says; see ``places.find``.
 
-        Raises ``AlreadyExistsError`` for a place that has a pond already. Settings are those of ``quacklake.connect``.
+        Raise ``AlreadyExistsError`` for a place that has a pond already. Settings are those of ``quacklake.connect``.
         """
         found = places.find(place)
         if found.may_exist() and cls._is_pond(found, settings):
@@ -105,7 +105,7 @@ class Pond:
 
     @classmethod
     def open(cls, place: str | Path | PondPlace, *, read_only: bool = False, **settings: Any) -> Pond:
-        """Open the pond in a folder, or where a URL or YAML file says. Raises ``NotFoundError`` when there is none."""
+        """Open the pond in a folder, or where a URL or YAML file says. Raise ``NotFoundError`` when there is none."""
         found = places.find(place)
         if not found.may_exist():
             raise found.missing()
@@ -216,7 +216,7 @@ class Pond:
         return FS(Backend(tx, self.large_files, self.mounts), command.txn_seq)
 
     def _finish(self, tx: LakeTransaction, command: Command, fs: FS) -> None:
-        """Write what a command changed, with its record. Raises ``_Unchanged`` when there is nothing to write."""
+        """Write what a command changed, with its record. Raise ``_Unchanged`` when there is nothing to write."""
         reporting.reach("pond.save")
         with telemetry.timed("pond.save"):
             changed = fs.backend.save(fs.tree)

@@ -39,7 +39,7 @@ def prune(
     """Remove backups older than ``older_than`` or beyond the last ``keep_last``, and the files that only they have.
 
     If both are given, a backup is removed only if neither keeps it; the newest always stays. ``dry_run`` removes
-    nothing. An interrupted run damages no other backup, and the next run finishes the work. Raises ``InputError`` when
+    nothing. An interrupted run damages no other backup, and the next run finishes the work. Raise ``InputError`` when
     neither is given, and ``StorageUnavailableError`` while a backup is being made.
     """
     if keep_last is None and older_than is None:

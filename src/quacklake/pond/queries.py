@@ -37,7 +37,7 @@ SERIES, SOURCE = "series", "source"
 
 
 def no_rows(found: NodePath) -> InputError:
-    """Return the error for a node that is asked for its rows and has none. Raises when its factory is missing."""
+    """Return the error for a node that is asked for its rows and has none. Raise when its factory is missing."""
     if found.node.file_type is EntryType.DYNAMIC:
         registry.factory_of(found.node)
     hint = f"`pond list '{found.path}/**/*'` shows what is in it" if found.is_directory else "copy it as a table"
@@ -57,7 +57,7 @@ class Relations:
         self._open: list[str] = []
 
     def name(self, found: NodePath) -> str:
-        """Return the SQL name of the rows of a node. Raises ``InputError`` for a node without rows."""
+        """Return the SQL name of the rows of a node. Raise ``InputError`` for a node without rows."""
         if found.node.file_type.has_rows:
             return table_of(found.path)
         if found.node.file_type is not EntryType.DYNAMIC or not found.entry_type.has_rows:
@@ -111,7 +111,7 @@ class Relations:
     def union(self, pattern: str) -> str:
         """Return a query for all rows of the tables and series that a pattern names, matched by column name.
 
-        Raises ``NotFoundError`` when there are none.
+        Raise ``NotFoundError`` when there are none.
         """
         found = self.matching(pattern)
         if not found:
@@ -125,7 +125,7 @@ class Relations:
     def shown(self, found: NodePath, first: dt.datetime | None = None, last: dt.datetime | None = None) -> str:
         """Return the rows of a node between two times, as SQL; the bounds set by hand apply, too.
 
-        Raises ``InputError`` for times when there is no time column.
+        Raise ``InputError`` for times when there is no time column.
         """
         name = self.name(found)
         low, high = bounds_of(found.node)
@@ -151,7 +151,7 @@ class Relations:
                 self.name(found)
 
     def query(self, sql: str, names: Mapping[str, str] | None = None) -> pa.RecordBatchReader:
-        """Run one query. Raises ``InputError`` for any other statement: a pond is changed by its commands.
+        """Run one query. Raise ``InputError`` for any other statement: a pond is changed by its commands.
 
         ``names`` are relations of mounted ponds, of which a view cannot be made, by the names that the query has.
         """

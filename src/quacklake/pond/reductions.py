@@ -30,7 +30,7 @@ class Resolution:
 
     @classmethod
     def parse(cls, text: str) -> Resolution:
-        """Return the width that a text means: ``15m``, ``1h``, ``1d``, ``1 month``. Raises ``ConfigError``.
+        """Return the width that a text means: ``15m``, ``1h``, ``1d``, ``1 month``. Raise ``ConfigError``.
 
         >>> Resolution.parse("1h").width, Resolution.parse("1 year").months
         (datetime.timedelta(seconds=3600), 12)
@@ -105,7 +105,7 @@ class Reduction:
         where: str | None = None,
         values: Mapping[str, str] | None = None,
     ) -> str:
-        """Return the rows of the reduction of a relation, as SQL. Raises ``ConfigError`` when no column is taken.
+        """Return the rows of the reduction of a relation, as SQL. Raise ``ConfigError`` when no column is taken.
 
         Not-a-number counts as missing, as in charts of the readings.
         ``values`` are the columns as SQL, if the relation calls them by other names.

@@ -45,7 +45,7 @@ class Remote:
 
     @classmethod
     def parse(cls, name: str, given: Any) -> Remote:
-        """Return the remote of a mapping. Raises ``ConfigError``, also for a secret that is written out."""
+        """Return the remote of a mapping. Raise ``ConfigError``, also for a secret that is written out."""
         options = Options(f"Remote {name}", given)
         url = options.text("url")
         if "://" in url and not url.startswith(("s3://", "file://", "${")):
@@ -77,7 +77,7 @@ class Remote:
         return str(yaml.safe_dump(facts, sort_keys=False)).encode()
 
     def place(self, config_file: str | None = None) -> BackupPlace:
-        """Return the place, with its secrets looked up. Raises ``ConfigError``."""
+        """Return the place, with its secrets looked up. Raise ``ConfigError``."""
         what = f"Remote {self.name}"
         names = {**_SECRETS, **_TEXTS}
         found: dict[str, Any] = {names[key]: resolved(value, f"{what}, {key}") for key, value in self.settings.items()}
@@ -112,7 +112,7 @@ def remotes(fs: FS) -> list[Remote]:
 
 
 def find(fs: FS, name: str | None) -> Remote:
-    """Return a remote by name, or the only one. Raises ``NotFoundError``."""
+    """Return a remote by name, or the only one. Raise ``NotFoundError``."""
     found = {each.name: each for each in remotes(fs)}
     if name is None and len(found) == 1:
         return next(iter(found.values()))

@@ -51,7 +51,7 @@ class Applied:
 
 
 def load(paths: Sequence[Path]) -> list[Resource]:
-    """Return the resources of YAML files, and of the YAML files in folders. Raises ``ConfigError``."""
+    """Return the resources of YAML files, and of the YAML files in folders. Raise ``ConfigError``."""
     found = [resource for path in paths for file in _files(path) for resource in _documents(file)]
     seen: set[tuple[str, str]] = set()
     for each in found:
@@ -95,13 +95,13 @@ def _documents(path: Path) -> Iterator[Resource]:
 
 
 def apply(fs: FS, resources: Sequence[Resource], options: ImportOptions | None = None) -> list[Applied]:
-    """Make the pond have every resource, in the order of the files. Raises before or without any change."""
+    """Make the pond have every resource, in the order of the files. Raise before or without any change."""
     given = options or ImportOptions()
     return [Applied(each.kind, each.name, _maker_of(each.kind)(fs, each, given)) for each in resources]
 
 
 def _maker_of(kind: str) -> Callable[[FS, Resource, ImportOptions], str]:
-    """Return what makes the pond have a resource of a kind. Raises ``ConfigError`` for a kind that there is not."""
+    """Return what makes the pond have a resource of a kind. Raise ``ConfigError`` for a kind that there is not."""
     if kind in KINDS:
         return KINDS[kind]
     failed = registry.load_all()

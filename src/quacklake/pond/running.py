@@ -29,7 +29,7 @@ _MOST_RUNNING = 64
 
 
 def runnable(found: NodePath) -> Runnable | None:
-    """Return what runs a node, or None for a node that nothing runs. Raises when its factory is missing."""
+    """Return what runs a node, or None for a node that nothing runs. Raise when its factory is missing."""
     if found.node.file_type is not EntryType.DYNAMIC:
         return None
     factory = factory_of(found.node)
@@ -37,7 +37,7 @@ def runnable(found: NodePath) -> Runnable | None:
 
 
 def find_runnable(fs: FS, name: str) -> NodePath:
-    """Return the node of a path, or of a name among the collectors. Raises ``NotFoundError`` with a suggestion."""
+    """Return the node of a path, or of a name among the collectors. Raise ``NotFoundError`` with a suggestion."""
     for path in (name, f"{COLLECTORS}/{name}"):
         found = fs.find(path)
         if found is not None and not found.is_directory:

@@ -58,7 +58,7 @@ class Cron:
     zone: str = "UTC"
 
     def next(self, after: dt.datetime) -> dt.datetime:
-        """Return the first time after another. Raises ``ConfigError`` for a schedule that never comes."""
+        """Return the first time after another. Raise ``ConfigError`` for a schedule that never comes."""
         zone = ZoneInfo(self.zone)
         date = after.astimezone(zone).date()
         for number in range(_MOST_DAYS):
@@ -88,7 +88,7 @@ Schedule = Every | Cron
 
 
 def parse_schedule(text: str, zone: str = "UTC") -> Schedule:
-    """Return the schedule of a text. Raises ``ConfigError``.
+    """Return the schedule of a text. Raise ``ConfigError``.
 
     >>> parse_schedule("*/20 6 * * mon-fri").next(dt.datetime(2024, 1, 5, 6, 40, tzinfo=dt.UTC)).isoformat()
     '2024-01-08T06:00:00+00:00'

@@ -68,7 +68,7 @@ NOWHERE = Origin("rows")
 
 
 def write_table(fs: FS, path: str, rows: Rows, origin: Origin = NOWHERE, *, start: Place | None = None) -> Imported:
-    """Make a table of rows. Raises ``AlreadyExistsError`` for a name that is taken; nothing is changed then."""
+    """Make a table of rows. Raise ``AlreadyExistsError`` for a name that is taken; nothing is changed then."""
     place = fs.new_place(path, start=start)
     counted = _Counted(_opened(rows, None))
     _check_case(fs, place.path)
@@ -92,7 +92,7 @@ def append_series(
 
     Rows are stored in the order of time. Rows that the series has already are left out; without any other, no version
     is made. New columns are added, and types widened: a column that began with whole numbers takes decimals from then
-    on (``widen_column`` changes other types). Raises ``InputError`` and its kin for rows without times, with
+    on (``widen_column`` changes other types). Raise ``InputError`` and its kin for rows without times, with
     local times of an unknown zone or times in the future, for two different readings of one time, and for columns whose
     types do not fit; nothing is changed then.
     """
@@ -229,7 +229,7 @@ class _Adding:
                 yield column, new
 
     def _widen(self, rows: pa.Schema) -> None:
-        """Let columns of whole numbers take decimals. Raises ``SchemaMismatchError`` for types that do not fit."""
+        """Let columns of whole numbers take decimals. Raise ``SchemaMismatchError`` for types that do not fit."""
         for column, new in self._unfit(rows):
             raise SchemaMismatchError(
                 f'the column "{column.name}" of {self.place.path} is {column.duckdb_type()}, and that of '

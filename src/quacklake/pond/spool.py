@@ -123,7 +123,7 @@ class Spool:
         return instants(self._connection, "arrived", column, zone, self._time.rule, tell, texts)
 
     def _texts(self) -> tuple[str, bool]:
-        """Like ``_local_times``, for texts. Raises ``SchemaMismatchError`` for the first that is not a time."""
+        """Like ``_local_times``, for texts. Raise ``SchemaMismatchError`` for the first that is not a time."""
         column = quote(self._time.name)
         wrong = first_row(
             self._connection,
@@ -173,7 +173,7 @@ class Spool:
     def settle(self, *, keep_conflicts: bool = False) -> int:
         """Leave out repeated rows, and return how many there were.
 
-        Raises ``ConstraintError`` for two different readings of one time, unless they are to be kept. Columns of text
+        Raise ``ConstraintError`` for two different readings of one time, unless they are to be kept. Columns of text
         tell readings of one time apart, as the name of a sensor does.
         """
         if self.arrived.increasing and not self._known:

@@ -47,7 +47,7 @@ def find_column(names: Sequence[str], wanted: str | None = None) -> str | None:
 
 
 def require_column(names: Sequence[str], wanted: str | None, what: str) -> str:
-    """Return the time column. Raises ``SchemaMismatchError`` when there is none."""
+    """Return the time column. Raise ``SchemaMismatchError`` when there is none."""
     found = find_column(names, wanted)
     if found is not None:
         return found
@@ -60,7 +60,7 @@ def require_column(names: Sequence[str], wanted: str | None, what: str) -> str:
 
 
 def check_zone(name: str) -> str:
-    """Return the name of a time zone. Raises ``InputError`` for an unknown one."""
+    """Return the name of a time zone. Raise ``InputError`` for an unknown one."""
     try:
         ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
@@ -90,7 +90,7 @@ class TimeColumn:
     def text_expression(self, *, zoned: bool) -> str:
         """Return SQL that gives the instant of texts that are times, all of them with a zone or none of them.
 
-        Raises ``InputError`` for local times whose zone is not known.
+        Raise ``InputError`` for local times whose zone is not known.
         """
         if zoned:
             return f"CAST({quote(self.name)} AS TIMESTAMPTZ)"
@@ -102,7 +102,7 @@ class TimeColumn:
         return bool(pa.types.is_date(self.type) or (pa.types.is_timestamp(self.type) and self.type.tz is None))
 
     def known_zone(self) -> str:
-        """Return the zone of times without one. Raises ``InputError`` when it is not known."""
+        """Return the zone of times without one. Raise ``InputError`` when it is not known."""
         if self.zone is None:
             raise InputError(
                 f"the times in {self.name!r} have no time zone",
@@ -114,7 +114,7 @@ class TimeColumn:
     def expression(self, most: int | None) -> str:
         """Return SQL that gives the instant as TIMESTAMPTZ; ``most`` is the largest number among whole numbers.
 
-        Raises ``InputError`` for local times whose zone is not known, ``SchemaMismatchError`` for what is not a time.
+        Raise ``InputError`` for local times whose zone is not known, ``SchemaMismatchError`` for what is not a time.
         """
         column, kind = quote(self.name), self.type
         if pa.types.is_timestamp(kind) and kind.tz is not None:

@@ -143,7 +143,7 @@ class Place:
 def walk(path: str, start: Place, children: Children, *, follow: bool = True) -> Place:
     """Follow a path from a place, and links on its way; the last name is followed if ``follow`` is true.
 
-    Raises ``PathError`` for a path that leads above the root, or a loop of links, and ``InputError`` for one that goes
+    Raise ``PathError`` for a path that leads above the root, or a loop of links, and ``InputError`` for one that goes
     through a file. A path that ends with a slash is followed in any case.
     """
     pending = deque(parts(path))

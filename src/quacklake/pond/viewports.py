@@ -96,7 +96,7 @@ def viewport(
     """Return the points of a series for a picture ``width`` pixels wide; without times, of all of it.
 
     The points come from the series, or from the coarsest of its reductions that has a bucket for each pixel, and
-    MinMaxLTTB chooses among them. Raises ``InputError`` for what has no times or no such column.
+    MinMaxLTTB chooses among them. Raise ``InputError`` for what has no times or no such column.
     """
     if not 1 <= width <= WIDEST:
         raise InputError(f"a picture is between 1 and {WIDEST} pixels wide, not {width}")
@@ -133,7 +133,7 @@ def _schema(fs: FS, opened: Relations, found: NodePath) -> pa.Schema:
 
 
 def columns_of(schema: pa.Schema, time: str, wanted: Sequence[str] | None, path: str) -> list[str]:
-    """Return the columns of numbers to draw: the wanted ones, or all. Raises ``NotFoundError`` and ``InputError``."""
+    """Return the columns of numbers to draw: the wanted ones, or all. Raise ``NotFoundError`` and ``InputError``."""
     numbers = reduces.numbers_of(schema, time)
     for name in wanted or ():
         if name not in numbers:

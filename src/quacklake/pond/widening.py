@@ -21,7 +21,7 @@ _EXACT = 1 << 53
 
 
 def widen_column(fs: FS, path: str, column: str, type: str) -> NodePath:
-    """Give a column of a series or table a type that holds all of its values. Raises ``InputError`` for any other."""
+    """Give a column of a series or table a type that holds all of its values. Raise ``InputError`` for any other."""
     found = fs.get(path)
     if not found.entry_type.has_rows or found.node.file_type is EntryType.DYNAMIC:
         raise InputError(f"{found.path} is a {found.entry_type}, not a series or table")
@@ -45,7 +45,7 @@ def change_types(fs: FS, path: str, wanted: Mapping[str, Column]) -> None:
 
     The format lets a type grow within a family only, such as INTEGER to BIGINT, so that files with the old type stay
     readable; other types need new files. Columns keep their ids, and with them comments, defaults and access rules.
-    Raises ``SchemaMismatchError`` for values that would not be the same; nothing is changed then.
+    Raise ``SchemaMismatchError`` for values that would not be the same; nothing is changed then.
     """
     changes, ref = fs.backend.changes, TableRef.parse(table_of(path))
     before = changes.table(table_of(path)).info.schema

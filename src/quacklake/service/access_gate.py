@@ -276,7 +276,7 @@ class _Catalogs:
         return found
 
     def _open(self, user: TenantUser) -> Lake:
-        """Open the catalog of a user. Raises ``UnauthenticatedError`` when another has got its name meanwhile."""
+        """Open the catalog of a user. Raise ``UnauthenticatedError`` when another has got its name meanwhile."""
         try:
             lake = self._tenants.open(user.catalog)
         except NotFoundError:

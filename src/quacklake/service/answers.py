@@ -46,7 +46,7 @@ class Departure:
             await asyncio.sleep(_AGAIN)  # the work has not begun, or is between two steps
 
     async def unless(self, waiting: Awaitable[T]) -> T:
-        """Return what is awaited. Raises ``CancelledError`` when the client goes first."""
+        """Return what is awaited. Raise ``CancelledError`` when the client goes first."""
         task = asyncio.ensure_future(waiting)
         try:
             await asyncio.wait({task, self._task}, return_when=asyncio.FIRST_COMPLETED)

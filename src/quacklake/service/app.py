@@ -86,7 +86,7 @@ def create_app(
     ``more`` are routers of other protocols, such as the Iceberg catalog. ``at_end`` is called before the gate closes.
     ``tracing`` makes spans of requests, and is closed at the end, and so are ``commits``, which others may use, too.
     ``facts`` are added to what the service says of its lake. ``operator`` lets those in who run a shared lake, and is
-    closed at the end. ``plugins`` are the parts of other packages, by default of all that are installed. Raises
+    closed at the end. ``plugins`` are the parts of other packages, by default of all that are installed. Raise
     ``ConfigError`` that names the package of one that cannot be loaded.
     """
     settings = settings or ServiceSettings()

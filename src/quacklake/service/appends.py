@@ -126,9 +126,9 @@ class Append:
                 each.failed(error)
 
     def follow(self, first: Append) -> None:
-        """Get the answer of a request with the same key that came just before. Raises ``AlreadyExistsError``.
+        """Get the answer of a request with the same key that came just before. Raise ``AlreadyExistsError``.
 
-        Raises ``TooBusyError`` if it came in another format, since its rows are not counted yet.
+        Raise ``TooBusyError`` if it came in another format, since its rows are not counted yet.
         """
         if self.key is not None:
             self.key.check_same(first.key)
@@ -164,7 +164,7 @@ def _tell_all(group: Sequence[Append]) -> None:
 
 
 def _again(answer: dict[str, Any], rows: int | None) -> dict[str, Any]:
-    """Return the answer to the first of two requests for the second. Raises ``AlreadyExistsError``."""
+    """Return the answer to the first of two requests for the second. Raise ``AlreadyExistsError``."""
     check_count(answer, rows)
     return {**answer, "repeated": True}
 
@@ -180,7 +180,7 @@ class GroupCommits:
         self._closed = False
 
     def submit(self, lake: Lake, append: Append) -> None:
-        """Let an append be committed soon. Raises ``TooBusyError`` when too many wait."""
+        """Let an append be committed soon. Raise ``TooBusyError`` when too many wait."""
         with self._lock:
             if self._closed:
                 raise CancelledError("the service stops", hint="send it again")

@@ -37,7 +37,7 @@ _TINY = 1 << 14
 
 
 def body_format(content_type: str | None) -> str:
-    """Return the format of a body. Raises ``UnsupportedFeatureError`` for one that has no rows."""
+    """Return the format of a body. Raise ``UnsupportedFeatureError`` for one that has no rows."""
     name = (content_type or JSON).partition(";")[0].strip().lower()
     found = _ALIASES.get(name, name)
     if found not in BODY_FORMATS:
@@ -48,7 +48,7 @@ def body_format(content_type: str | None) -> str:
 
 
 def unpacked(body: bytes, content_encoding: str | None, limit: int) -> bytes:
-    """Return a body without its compression. Raises ``ResultTooLargeError`` when it is larger than it may be."""
+    """Return a body without its compression. Raise ``ResultTooLargeError`` when it is larger than it may be."""
     encoding = (content_encoding or "identity").strip().lower()
     if encoding == "identity":
         return body
@@ -73,7 +73,7 @@ def unpacked(body: bytes, content_encoding: str | None, limit: int) -> bytes:
 
 
 def rows_of(body: bytes, format: str, wanted: TableSchema, settings: ServiceSettings) -> pa.Table:
-    """Return the rows of a body; text gets the types of a table. Raises ``InputError``."""
+    """Return the rows of a body; text gets the types of a table. Raise ``InputError``."""
     try:
         if format == PARQUET:
             return _limited(_parquet(body, settings), settings)
@@ -139,7 +139,7 @@ def _parquet(body: bytes, settings: ServiceSettings) -> Iterable[pa.RecordBatch]
 
 
 def _objects(body: bytes, format: str, settings: ServiceSettings) -> list[dict[str, Any]]:
-    """Return the rows of a little JSON. Raises ``InputError``."""
+    """Return the rows of a little JSON. Raise ``InputError``."""
     try:
         found: Any = (
             json.loads(body) if format == JSON else [json.loads(line) for line in body.splitlines() if line.strip()]

@@ -44,7 +44,7 @@ class Consumers:
     def claim(self, name: str, table: str, since: int | None, seconds: float) -> Claim:
         """Take a consumer's turn, and make the consumer if it is new; ``since`` is where a new one begins.
 
-        Raises ``LeaseHeldError`` while another has the turn, ``InputError`` when the consumer is of another table, and
+        Raise ``LeaseHeldError`` while another has the turn, ``InputError`` when the consumer is of another table, and
         ``ConsumerLimitError`` for a new one when the principal has as many as it may.
         """
         ref = TableRef.parse(table)
@@ -75,7 +75,7 @@ class Consumers:
         return Claim(table, position["next"], lease, round(seconds * 1000))
 
     def of(self, name: str, lease: str) -> Claim:
-        """Return a consumer's position. Raises ``StreamFencedError`` when another has claimed it since."""
+        """Return a consumer's position. Raise ``StreamFencedError`` when another has claimed it since."""
         with open_marks(self.lake, _KIND) as marks:
             now, mark = marks.now, self._checked(marks.find(self._name(name)), lease)
         found = json.loads(mark.position or "{}")
@@ -95,7 +95,7 @@ class Consumers:
         return Claim(position["table"], position["next"], lease, round(seconds * 1000))
 
     def forget(self, name: str) -> None:
-        """Remove a consumer with its position. Raises ``NotFoundError``."""
+        """Remove a consumer with its position. Raise ``NotFoundError``."""
         with open_marks(self.lake, _KIND, change=True) as marks:
             if marks.find(self._name(name)) is None:
                 raise NotFoundError("there is no such consumer")

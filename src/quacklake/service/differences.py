@@ -48,7 +48,7 @@ def difference(service: Service, identity: Identity, first: int, last: int) -> d
 
 
 def before(lake: Lake, snapshot: int) -> int:
-    """Return the snapshot before one; the first is its own. Raises ``SnapshotExpiredError`` without one."""
+    """Return the snapshot before one; the first is its own. Raise ``SnapshotExpiredError`` without one."""
     if not snapshot:
         return snapshot
     with lake.handle.context.catalog.read() as reader:

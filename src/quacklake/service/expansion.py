@@ -180,7 +180,7 @@ def plain_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return rows in the columns of ``plain_schema``.
 
     DuckDB ends the process for some nested arrays whose values are shared, such as a list of a dictionary. So only
-    columns of simple values are left as they came. Raises ``UnsupportedFeatureError`` for what Arrow does not unpack.
+    columns of simple values are left as they came. Raise ``UnsupportedFeatureError`` for what Arrow does not unpack.
     """
     if batch.schema.equals(schema):
         return batch
@@ -293,7 +293,7 @@ def check_parquet(body: bytes, limit: int) -> None:
     """Raise ``ResultTooLargeError`` for a Parquet file whose rows take more memory than the limit.
 
     The sizes in its footer may be lies, and pages can be compressed and share values. So DuckDB reads the file, within
-    that memory and without making rows of it, and adds the lengths up. Raises ``InputError`` for a file that is none.
+    that memory and without making rows of it, and adds the lengths up. Raise ``InputError`` for a file that is none.
     """
     settings = {"memory_limit": f"{limit + _LEAST_MEMORY}B", "threads": 1, "temp_directory": ""}
     with tempfile.TemporaryDirectory(prefix="quacklake-body-") as folder:

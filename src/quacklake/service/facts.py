@@ -110,7 +110,7 @@ def cursor_of(position: Any) -> str:
 
 
 def position_of(cursor: str) -> Any:
-    """Return the position of a cursor. Raises ``InputError`` for what is none."""
+    """Return the position of a cursor. Raise ``InputError`` for what is none."""
     try:
         return json.loads(base64.urlsafe_b64decode(cursor.encode()))
     except (ValueError, TypeError, binascii.Error, RecursionError):
@@ -131,6 +131,6 @@ def read_whole(view: Transaction, table: TableInfo, what: str) -> None:
 
 
 def whole_lake(identity: Identity) -> Lake:
-    """Return the lake of an identity. Raises ``NotPermittedError`` for a principal that may not see everything."""
+    """Return the lake of an identity. Raise ``NotPermittedError`` for a principal that may not see everything."""
     identity.lake.handle.check_whole("this part of the service")
     return identity.lake

@@ -70,7 +70,7 @@ class Key:
         return bool(json.loads(mark.position or "{}").get("format") != self.format)
 
     def answer(self, mark: Mark, rows: int | None = None) -> dict[str, Any]:
-        """Return what was answered before. Raises ``AlreadyExistsError`` when something else was asked then.
+        """Return what was answered before. Raise ``AlreadyExistsError`` when something else was asked then.
 
         ``rows`` is the number of rows that were sent now, where that is known.
         """
@@ -111,7 +111,7 @@ def key_of(
     """Return the key that a client gives, None without one. Keys of two principals never meet.
 
     ``body`` is None for rows that come as a stream, whose digest is made meanwhile.
-    Raises ``InputError`` for a text that is no key.
+    Raise ``InputError`` for a text that is no key.
     """
     if header is None:
         return None

@@ -69,13 +69,13 @@ class Gate(Protocol):
     def enter(self, token: str | None, lake: str | None = None) -> Identity:
         """Return the identity behind a bearer token, on the lake of that name or on the principal's only one.
 
-        Raises ``UnauthenticatedError``, also for a lake that the principal may not know of if it has no token at all;
+        Raise ``UnauthenticatedError``, also for a lake that the principal may not know of if it has no token at all;
         ``NotFoundError`` for a lake that does not exist or is hidden from the principal: the two look alike.
         """
         ...
 
     def probe(self) -> None:
-        """Ask the catalogs and the stores whether they answer. Raises the error of the first that does not."""
+        """Ask the catalogs and the stores whether they answer. Raise the error of the first that does not."""
         ...
 
     def close(self) -> None:

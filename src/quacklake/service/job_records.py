@@ -40,9 +40,9 @@ class JobRecords:
     principal: str
 
     def add(self, job: Mapping[str, Any], holder: str, seconds: float, most: int) -> None:
-        """Write a new job; the oldest that have ended make room. Raises ``TooBusyError`` when none of ``most`` has.
+        """Write a new job; the oldest that have ended make room. Raise ``TooBusyError`` when none of ``most`` has.
 
-        Raises ``ReadOnlyError`` for a lake that cannot keep jobs.
+        Raise ``ReadOnlyError`` for a lake that cannot keep jobs.
         """
         with open_marks(self.lake, _KIND, change=True) as marks:
             now, known = marks.now, marks.list(self._prefix)

@@ -169,7 +169,7 @@ class Jobs:
         self._keeper: threading.Thread | None = None
 
     def start(self, lake: Lake, principal: str, kind: str, given: Mapping[str, Any], *, dry_run: bool) -> Job:
-        """Start a job. Raises ``InputError`` for one that there is not, and ``TooBusyError`` when too many wait."""
+        """Start a job. Raise ``InputError`` for one that there is not, and ``TooBusyError`` when too many wait."""
         if kind not in KINDS:
             raise InputError(f"there is no job {kind!r:.40}", hint=f"one of: {', '.join(KINDS)}")
         odd = next((name for name in given if name not in _TAKES[kind]), None)
@@ -181,7 +181,7 @@ class Jobs:
     def begin(
         self, lake: Lake, principal: str, kind: str, work: Callable[[Progress], Any], *, dry_run: bool = False
     ) -> Job:
-        """Start work of a kind that a route has checked. Raises ``TooBusyError`` when too many wait."""
+        """Start work of a kind that a route has checked. Raise ``TooBusyError`` when too many wait."""
         job = Job(uuid7().hex, kind, principal, dry_run)
         with self._lock:
             self._make_room(principal)
@@ -196,7 +196,7 @@ class Jobs:
         return job
 
     def _make_room(self, principal: str) -> None:
-        """Forget an ended job of a principal who has as many as it may. Raises ``TooBusyError`` without such a one."""
+        """Forget an ended job of a principal who has as many as it may. Raise ``TooBusyError`` without such a one."""
         mine = [job for job in self._jobs.values() if job.principal == principal]
         if len(mine) >= self._most:
             ended = next((job for job in mine if job.state in ENDED), None)
@@ -228,7 +228,7 @@ class Jobs:
         return [found[id_] for id_ in sorted(found, reverse=True)][: self._most]
 
     def get(self, lake: Lake, id_: str, principal: str) -> dict[str, Any]:
-        """Return a job of a principal. Raises ``NotFoundError``."""
+        """Return a job of a principal. Raise ``NotFoundError``."""
         with self._lock:
             job = self._jobs.get(id_)
         if job is not None and job.principal == principal:
@@ -248,7 +248,7 @@ class Jobs:
         """Ask a job of a principal to end: before it begins, or after the step that is under way.
 
         A job that cannot be divided, or that is about to end, is done all the same. One of another process is asked
-        through the catalog. Raises ``NotFoundError``.
+        through the catalog. Raise ``NotFoundError``.
         """
         with self._lock:
             job = self._jobs.get(id_)

@@ -43,7 +43,7 @@ def check_place(host: str, *, authenticated: bool) -> None:
 
 
 def listen(settings: ServiceSettings) -> socket.socket:
-    """Return a socket that takes connections, which wait for a server. Raises ``ConfigError`` when it is in use."""
+    """Return a socket that takes connections, which wait for a server. Raise ``ConfigError`` when it is in use."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -41,7 +41,7 @@ class Operator:
         self._hashes = [hashed(token) for token in tokens]
 
     def check(self, token: str | None) -> str:
-        """Return the name of an operator by a token. Raises ``UnauthenticatedError``."""
+        """Return the name of an operator by a token. Raise ``UnauthenticatedError``."""
         digest = hashed(token or "")
         # every token is compared, so that the time does not tell which one was nearly right
         found = [hmac.compare_digest(known, digest) for known in self._hashes]

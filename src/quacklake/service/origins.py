@@ -37,7 +37,7 @@ _HEADER_BYTES = 4096
 def origin_of(service: Service, identity: Identity, table: str, row: int, snapshot: int) -> dict[str, Any]:
     """Return where a row of a table comes from, as it is at a snapshot.
 
-    Raises ``NotFoundError`` for a row that is not there, and the same for one that is hidden from the principal. One
+    Raise ``NotFoundError`` for a row that is not there, and the same for one that is hidden from the principal. One
     who may not see everything hears of the snapshot only. Messages are for administrators, because a pipeline may have
     left out what they say.
     """

@@ -55,7 +55,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServicePlugin:
-    """A part of the service. Raises ``ConfigError`` if it has a wrong name or prefix, or lacks a file of its pages.
+    """A part of the service. Raise ``ConfigError`` if it has a wrong name or prefix, or lacks a file of its pages.
 
     The paths of ``routers`` begin with the prefix of the service and ``prefix``, such as ``/api``. Their functions ask
     ``service_of(request).enter(request)`` who calls, as those of the service do. The files in ``folder`` can be read by
@@ -84,7 +84,7 @@ class ServicePlugin:
 
 
 def load_service_plugins() -> tuple[ServicePlugin, ...]:
-    """Return the parts that installed packages bring. Raises ``ConfigError`` that names the package of a broken one."""
+    """Return the parts that installed packages bring. Raise ``ConfigError`` that names the package of a broken one."""
     return tuple(load_plugin(entry, ServicePlugin) for entry in find_plugins(GROUP))
 
 

@@ -95,7 +95,7 @@ class Runners:
     def start(self, lake: Lake, name: str, *, restart: bool = False, accept: bool = False) -> Pipeline:
         """Run a pipeline in a thread until it is stopped.
 
-        Raises ``LeaseHeldError`` when it runs already, here or elsewhere, ``UnsupportedFeatureError`` for a pipeline on
+        Raise ``LeaseHeldError`` when it runs already, here or elsewhere, ``UnsupportedFeatureError`` for a pipeline on
         Spark, and ``TooBusyError`` when too many run here.
         """
         from quacklake.pipelines.definitions import CREATED, Definitions

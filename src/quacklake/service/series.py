@@ -50,7 +50,7 @@ class Window:
 
     @classmethod
     def parse(cls, start: str | None, end: str | None, width: int, columns: Sequence[str] | None) -> Window:
-        """Return the window of a request. Raises ``InputError``."""
+        """Return the window of a request. Raise ``InputError``."""
         from quacklake.pond.times import parse_bound
 
         first, last = parse_bound(start, "from"), parse_bound(end, "to")
@@ -180,7 +180,7 @@ def _range(service: Service, identity: Identity, rows: _Rows, window: Window) ->
 def _lines(
     service: Service, identity: Identity, rows: _Rows, values: dict[str, _Values], over: Range, interval: int | None
 ) -> dict[str, Line]:
-    """Return the points of columns. Raises ``StatementTimeoutError`` when all together take too long."""
+    """Return the points of columns. Raise ``StatementTimeoutError`` when all together take too long."""
     from quacklake.pond.downsampling import buckets_query, choose, of_rows
     from quacklake.pond.viewports import moment
 
@@ -234,7 +234,7 @@ def _finite(values: Sequence[float | None]) -> list[float | None]:
 def tree(at: LakeAt) -> FS:
     """Return the tree of a pond at a snapshot, without ponds that are mounted in it.
 
-    Raises ``NotFoundError`` for a lake that is no pond, and ``NotPermittedError`` for a principal that may not see all
+    Raise ``NotFoundError`` for a lake that is no pond, and ``NotPermittedError`` for a principal that may not see all
     of the lake.
     """
     from quacklake.pond import backend

@@ -42,7 +42,7 @@ def _text(help: str, option: str, metavar: str, default: str | None = None) -> A
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceSettings:
-    """The limits of a service. Every queue, body, page and answer has one. Raises ``ConfigError`` for a wrong value."""
+    """The limits of a service. Every queue, body, page and answer has one. Raise ``ConfigError`` for a wrong value."""
 
     host: str = _text("The address to listen on", "--host", "ADDRESS", "127.0.0.1")
     port: int = _port("The port to listen on; 0 for any free one", 8080, "--port -p")

@@ -76,7 +76,7 @@ class Service:
         return await self.run(self.gate.enter, token, lake)
 
     async def enter_by(self, scope: Scope, authorization: str | None, lake: str | None, role: Role) -> Identity:
-        """Return who sends an Authorization header. Raises ``UnauthenticatedError`` and ``TooBusyError``."""
+        """Return who sends an Authorization header. Raise ``UnauthenticatedError`` and ``TooBusyError``."""
         identity = await self._entrance.enter(bearer(authorization), lake)
         scope["principal"] = identity.principal
         self.spend(identity.key)
@@ -99,7 +99,7 @@ class Service:
             raise TooBusyError("there are too many requests with this token", after=(1 - left) / rate)
 
     async def take_turn(self) -> None:
-        """Wait for a turn among the statements; ``end_turn`` gives it back. Raises ``TooBusyError``."""
+        """Wait for a turn among the statements; ``end_turn`` gives it back. Raise ``TooBusyError``."""
         if self._turns.locked() and self._waiting >= self.settings.max_waiting:
             raise TooBusyError("too many statements wait for their turn")
         self._waiting += 1
@@ -225,7 +225,7 @@ class Statements:
             return [each for each in self._running.values() if each.principal == principal]
 
     def cancel(self, id_: str, principal: str) -> bool:
-        """Cancel a statement of a principal; False when it had just ended. Raises ``NotFoundError`` for any other."""
+        """Cancel a statement of a principal; False when it had just ended. Raise ``NotFoundError`` for any other."""
         with self._lock:
             found = self._running.get(id_)
         if found is None or found.principal != principal:

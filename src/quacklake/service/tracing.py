@@ -77,7 +77,7 @@ _CALLER = (b"traceparent", b"tracestate")
 def configured() -> Tracing | None:
     """Return the tracing that the environment asks for, by the variables of OpenTelemetry; None for none.
 
-    Raises ``MissingExtraError`` when its packages are missing.
+    Raise ``MissingExtraError`` when its packages are missing.
     """
     if not any(os.environ.get(name) for name in _ENDPOINTS):
         return None

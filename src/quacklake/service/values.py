@@ -37,7 +37,7 @@ TableName = Annotated[
 
 
 def resolved_version(lake: Lake, version: int | None, timestamp: str | None) -> int | None:
-    """Return the snapshot of a version or a time; None for neither. Raises ``InputError`` for both."""
+    """Return the snapshot of a version or a time; None for neither. Raise ``InputError`` for both."""
     if version is None and timestamp is None:
         return None
     if version is not None and timestamp is not None:

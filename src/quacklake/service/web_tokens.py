@@ -69,7 +69,7 @@ class WebTokens:
         self._found = _keys(str(self.keys))
 
     def verify(self, token: str) -> str:
-        """Return the name of the user that a token names. Raises ``UnauthenticatedError``, and not why."""
+        """Return the name of the user that a token names. Raise ``UnauthenticatedError``, and not why."""
         if len(token) > _LONGEST or token.count(".") != 2:
             raise UnauthenticatedError
         try:
@@ -99,7 +99,7 @@ class WebTokens:
         return name
 
     def _use(self, id_: str, until: float) -> None:
-        """Remember a token until it expires. Raises ``UnauthenticatedError`` for one that was used."""
+        """Remember a token until it expires. Raise ``UnauthenticatedError`` for one that was used."""
         now = time.time()
         with self._lock:
             if id_ in self._seen:

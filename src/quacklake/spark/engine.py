@@ -67,7 +67,7 @@ class SparkEngine:
             self.handle.run(lambda tx: work(tx, rows))
 
     def staging(self, table: TableInfo) -> Staging:
-        """Return a place for rows that are computed once. Raises ``UnsupportedFeatureError`` for TIME, if encrypted."""
+        """Return a place for rows that are computed once. Raise ``UnsupportedFeatureError`` for TIME, if encrypted."""
         sealed = self.context.catalog.encrypted
         times = any(leaf.type == "time" for column in table.schema.columns for leaf in column.leaves())
         if sealed and times and not has_time(self.session):

@@ -58,7 +58,7 @@ def spark(lake: Source, session: SparkSession | None = None) -> SparkLake:
     """Return a lake for reading and writing with Spark.
 
     ``session`` is a Spark session, classic or Connect; the default is the active session, or a new one. The lake also
-    becomes the one that ``format("quacklake")`` refers to in this session. Raises ``MissingExtraError`` when
+    becomes the one that ``format("quacklake")`` refers to in this session. Raise ``MissingExtraError`` when
     ``pyspark`` or Java is not installed, ``UnsupportedVersionError`` for a version of Spark that does not work.
     """
     require_pyspark()
@@ -87,7 +87,7 @@ def register_spark(session: SparkSession | None = None, lake: Source | None = No
     option; a URL always works. ``quacklake.spark(lake)`` does the same. On Spark Connect, tables can only be read, by
     the URL of their lake, which the server must be able to open.
 
-    Raises ``UnsupportedFeatureError`` for a Spark before 4, which has no Python data sources.
+    Raise ``UnsupportedFeatureError`` for a Spark before 4, which has no Python data sources.
     """
     require_pyspark()
     require_sources()
@@ -139,7 +139,7 @@ class SparkLake(SparkMaintaining):
 
         Name tables of the lake ``table``, ``schema.table`` or ``lake.schema.table``, also at a past state (``table
         VERSION AS OF 3``); other names are Spark's. A change of the lake is committed at once, as one snapshot, and
-        returns its counts as a row. ``params`` are values for ``?`` (a list) or ``:name`` (a dictionary). Raises
+        returns its counts as a row. ``params`` are values for ``?`` (a list) or ``:name`` (a dictionary). Raise
         ``SqlError``, ``NotFoundError``, or the error of the operation itself.
         """
         from quacklake.spark.sql.dispatch import run
@@ -149,7 +149,7 @@ class SparkLake(SparkMaintaining):
     def run_stored_query(self, text: str, *, views: Collection[str] = ()) -> DataFrame:
         """Run a query of somebody else over the lake and these views of the session alone.
 
-        It calls no function that runs programs, reads files or tells about the session. Raises ``NotPermittedError``
+        It calls no function that runs programs, reads files or tells about the session. Raise ``NotPermittedError``
         for one that would, and ``NotFoundError`` for another table.
         """
         from quacklake.spark.sql.dispatch import run_stored
@@ -191,7 +191,7 @@ class SparkLake(SparkMaintaining):
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def append(self, name: str, frame: DataFrame) -> None:
-        """Add the rows of a DataFrame to a table, in one snapshot. Raises the errors of ``Table.append``."""
+        """Add the rows of a DataFrame to a table, in one snapshot. Raise the errors of ``Table.append``."""
         ref = TableRef.parse(name)
         self._engine.write(frame, lambda tx, rows: rows.add_to(tx, tx.find_table(ref.schema, ref.name)))
 
@@ -251,7 +251,7 @@ class SparkLake(SparkMaintaining):
     def delete(self, name: str, where: Where = None) -> ChangeMetrics:
         """Delete the rows that match a filter (see ``table``), or all rows, in one snapshot.
 
-        Executors find the rows. Raises the errors of ``Table.delete``.
+        Executors find the rows. Raise the errors of ``Table.delete``.
         """
         from quacklake.spark.changes.clauses import delete
 
@@ -422,7 +422,7 @@ class SparkLake(SparkMaintaining):
     def _sink(
         self, table: str, name: str, mode: str, on: _Keys, order_by: str | None = None, *, evolve: bool, restart: bool
     ) -> SparkSink:
-        """Return the sink of a stream after checking that it can be written. Raises if the table does not exist."""
+        """Return the sink of a stream after checking that it can be written. Raise if the table does not exist."""
         from quacklake.spark.runtime.session import require
         from quacklake.spark.streams.sink import SparkSink
 

@@ -52,7 +52,7 @@ class SparkCompactors:
         self._keys: dict[str, object] = {}
 
     def __call__(self, handle: LakeHandle) -> LakeMaintenance:
-        """Return the maintenance of a lake. Raises ``UnsupportedFeatureError`` for other keys of a bucket."""
+        """Return the maintenance of a lake. Raise ``UnsupportedFeatureError`` for other keys of a bucket."""
         from quacklake.spark.engine import SparkEngine
         from quacklake.spark.runtime.session import add_keys
 

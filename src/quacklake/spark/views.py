@@ -42,7 +42,7 @@ _TIMES = ("date", "timestamp", "timestamptz")
 def spark_queries(context: LakeContext, tx: Transaction, place: TableInfo, *, start: bool) -> SparkQueries | None:
     """Return what runs queries in the active session of Spark; without one None, or in a new one if it may ``start``.
 
-    Rows are staged below the folder of the table ``place``. Raises ``MissingExtraError`` where Spark cannot start.
+    Rows are staged below the folder of the table ``place``. Raise ``MissingExtraError`` where Spark cannot start.
     """
     session = _active_session()
     if session is None and not start:

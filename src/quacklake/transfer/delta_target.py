@@ -103,7 +103,7 @@ def delta_columns(schema: pa.Schema, columns: Sequence[Column]) -> pa.Schema:
 
 
 def converted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return a batch with other types. Raises ``InputError`` for a value that does not fit."""
+    """Return a batch with other types. Raise ``InputError`` for a value that does not fit."""
     try:
         columns = [array.cast(field.type) for array, field in zip(batch.columns, schema, strict=True)]
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:

@@ -119,7 +119,7 @@ class _Plan:
 
 
 def _placed(tables: list[SourceTable], named: TableRef | None, schema: str | None) -> list[SourceTable]:
-    """Return the tables with their names in the lake. Raises ``InputError`` for names that it cannot hold."""
+    """Return the tables with their names in the lake. Raise ``InputError`` for names that it cannot hold."""
     if named is not None and len(tables) > 1:
         raise InputError(
             f"the source has {len(tables)} tables, which cannot all be called {named.name!r}",
@@ -144,7 +144,7 @@ def _placed(tables: list[SourceTable], named: TableRef | None, schema: str | Non
 
 
 def _plan(lake: Lake, origin: str, tables: Sequence[SourceTable]) -> list[_Plan]:
-    """Compare the tables with the lake, before anything is written. Raises ``AlreadyExistsError``."""
+    """Compare the tables with the lake, before anything is written. Raise ``AlreadyExistsError``."""
     names = {table.sql_name: _stream(origin, table) for table in tables}
     positions = {name: mark.position for name, mark in lake.streams.done(list(names.values())).items()}
     plans, taken, changed = [], [], []

@@ -181,7 +181,7 @@ class MySQLSource:
         )
 
     def _read(self, label: str, query: str, columns: list[_Copied]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a table. Raises ``ConnectorError`` for a value that the lake cannot hold."""
+        """Yield the rows of a table. Raise ``ConnectorError`` for a value that the lake cannot hold."""
         values = ", ".join(
             f"CAST({column.value.format(f'c{at}')} AS {column.type}) AS {quote(column.column.name)}"
             for at, column in enumerate(columns)

@@ -66,7 +66,7 @@ class ExportFolder(Protocol):
 
 
 def open_folder(lake: Lake | LakeAt, place: str, *, replace: bool) -> ExportFolder:
-    """Return the folder of a target. Raises ``AlreadyExistsError``, or ``PathError`` for one of a lake."""
+    """Return the folder of a target. Raise ``AlreadyExistsError``, or ``PathError`` for one of a lake."""
     if "://" not in place:
         path = local(place)
         check_outside(lake, path)
@@ -79,7 +79,7 @@ def open_folder(lake: Lake | LakeAt, place: str, *, replace: bool) -> ExportFold
 
 
 def remote_store(lake: Lake | LakeAt, place: str) -> Store:
-    """Return the store of a target, with the keys of the lake. Raises ``PathError`` for one where a lake has files."""
+    """Return the store of a target, with the keys of the lake. Raise ``PathError`` for one where a lake has files."""
     store = find_store(lake, place)
     check_outside(lake, store)
     return store
@@ -176,7 +176,7 @@ class RemoteFolder:
         return spelled(self.store.s3)
 
     def begin(self, what: str) -> None:
-        """Claim the folder. Raises ``AlreadyExistsError`` if another export was interrupted there."""
+        """Claim the folder. Raise ``AlreadyExistsError`` if another export was interrupted there."""
         if not self.store.exists(_BEGUN):
             self.store.write(_BEGUN, json.dumps({"export": what}).encode())
             return

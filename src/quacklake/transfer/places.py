@@ -12,7 +12,7 @@ REPLACE = "it stays unless you say --force, or replace in Python"
 
 
 def local(place: str) -> Path:
-    """Return a path of this machine. Raises ``InputError`` for a URL."""
+    """Return a path of this machine. Raise ``InputError`` for a URL."""
     if "://" in place:
         raise InputError(f"{place.partition('@')[0]} is not a folder of this machine", hint="export there, and copy it")
     return Path(place).expanduser().absolute()

@@ -184,7 +184,7 @@ class PostgresSource:
         )
 
     def _read(self, label: str, query: sql.Composed, columns: list[_Copied]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a table. Raises ``ConnectorError`` for a value that the lake cannot hold."""
+        """Yield the rows of a table. Raise ``ConnectorError`` for a value that the lake cannot hold."""
         values = ", ".join(
             f"{column.value.format(f'c{place}')} AS {quote(column.column.name)}" for place, column in enumerate(columns)
         )

@@ -24,7 +24,7 @@ _HINT = (
 
 
 def kind_of(address: str, what: str) -> tuple[str, str]:
-    """Return the kind and the place of an address. Raises ``InputError``."""
+    """Return the kind and the place of an address. Raise ``InputError``."""
     kind, colon, place = str(address).partition(":")
     kind = kind.strip().lower()
     known = kind in (*FOLDERS, *WORKBOOKS, *FORMATS, *DATABASES, *SERVERS)
@@ -43,7 +43,7 @@ def open_source(
     options: Mapping[str, Any],
     csv: CsvOptions | None = None,
 ) -> ImportSource:
-    """Return the source of an address. Raises ``InputError`` for one that is none, or an option that it lacks."""
+    """Return the source of an address. Raise ``InputError`` for one that is none, or an option that it lacks."""
     kind, place = kind_of(address, "source")
     if in_place and kind not in ("parquet", *FORMATS):
         raise InputError(

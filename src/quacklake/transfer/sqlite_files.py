@@ -180,7 +180,7 @@ class SQLiteSource:
         return next((type_ for known, type_ in _GUESSES if kinds <= known), None)
 
     def _read(self, name: str, label: str, columns: list[_Copied]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a table. Raises ``ConnectorError`` for a value that is not of the type of its column."""
+        """Yield the rows of a table. Raise ``ConnectorError`` for a value that is not of the type of its column."""
         texts = [f"unhex(c{at})" if column.type == "BLOB" else f"c{at}" for at, column in enumerate(columns)]
         values = ", ".join(
             f"CAST({text} AS {column.type}) AS {quote(column.column.name)}"
@@ -234,7 +234,7 @@ class _Copied:
     mapped: bool
 
     def texts(self, values: tuple[Any, ...]) -> list[str | None]:
-        """Return values as texts. Raises ``ValueError`` for one that would be another one afterwards."""
+        """Return values as texts. Raise ``ValueError`` for one that would be another one afterwards."""
         return [None if value is None else self._text(value) for value in values]
 
     def _text(self, value: Any) -> str:

@@ -98,7 +98,7 @@ class ImportSource(Protocol):
         """The place, without secrets, which tells one source from another."""
 
     def tables(self, wanted: Selection) -> list[SourceTable]:
-        """Return the tables that are wanted. Raises ``InputError`` for columns that a lake cannot hold."""
+        """Return the tables that are wanted. Raise ``InputError`` for columns that a lake cannot hold."""
 
     def views(self, wanted: Selection) -> list[SourceView]:
         """Return the views that are wanted."""

@@ -51,7 +51,7 @@ class ExportedTable:
         return sql_name(self.schema, self.name)
 
     def folders(self) -> tuple[str, str]:
-        """Return the names of the folders of the schema and the table. Raises ``InputError`` for impossible ones."""
+        """Return the names of the folders of the schema and the table. Raise ``InputError`` for impossible ones."""
         return part_of_path(self.schema, "schema"), part_of_path(self.name, "table")
 
 
@@ -98,7 +98,7 @@ def open_target(
     options: Mapping[str, Any],
     single: bool,
 ) -> ExportTarget:
-    """Return the target of an address. Raises ``InputError`` for one that is none, or an option that it lacks."""
+    """Return the target of an address. Raise ``InputError`` for one that is none, or an option that it lacks."""
     kind, place = kind_of(address, "target")
     if kind in ("sqlite", "mysql", *WORKBOOKS):
         raise InputError(f"{kind} is a source of imports, not a target of exports", hint="export to Parquet or DuckDB")
@@ -134,7 +134,7 @@ def open_target(
 
 
 def part_of_path(name: str, what: str) -> str:
-    """Return a name that can be a folder, and that an import reads as the name again. Raises ``InputError``."""
+    """Return a name that can be a folder, and that an import reads as the name again. Raise ``InputError``."""
     if "/" in name or "\\" in name or "=" in name or name.startswith((".", "_")) or len(name.encode()) > 200:
         raise InputError(f"the {what} {name!r} cannot be the name of a folder", hint="leave it out with exclude")
     return name
@@ -226,7 +226,7 @@ def writing_connection() -> duckdb.DuckDBPyConnection:
 
 
 def run_copy(connection: duckdb.DuckDBPyConnection, statement: str, table: ExportedTable) -> None:
-    """Run a statement that writes rows. Raises ``InputError`` for a value that the target cannot hold."""
+    """Run a statement that writes rows. Raise ``InputError`` for a value that the target cannot hold."""
     try:
         connection.execute(statement)
     except duckdb.Error as error:

@@ -25,7 +25,7 @@ _REFUSED = {
 def duckdb_type(found: Any, told: Mapping[str, str]) -> str:
     """Return the type for values of a DuckDB type: what ``told`` says by the name of the type, or as close as can be.
 
-    Raises ``InputError`` for a type that a lake cannot hold.
+    Raise ``InputError`` for a type that a lake cannot hold.
     """
     kind = found.id
     for name in (str(found), kind):
@@ -47,7 +47,7 @@ def duckdb_type(found: Any, told: Mapping[str, str]) -> str:
 
 
 def checked_mapping(told: Mapping[str, str]) -> dict[str, str]:
-    """Return a mapping of types with lower-case names. Raises ``InputError`` for a type that a lake does not have."""
+    """Return a mapping of types with lower-case names. Raise ``InputError`` for a type that a lake does not have."""
     checked = {}
     for name, type_ in told.items():
         try:
@@ -63,7 +63,7 @@ def checked_mapping(told: Mapping[str, str]) -> dict[str, str]:
 def column_of(table: str, name: str, found: Any, told: Mapping[str, str]) -> tuple[Column, str]:
     """Return the column of a lake for one of DuckDB's, and the SQL type to cast its values to.
 
-    Raises ``InputError``, with the type to map it to, when there is none.
+    Raise ``InputError``, with the type to map it to, when there is none.
     """
     try:
         wanted = duckdb_type(found, told)
@@ -81,7 +81,7 @@ def column_of(table: str, name: str, found: Any, told: Mapping[str, str]) -> tup
 
 
 def schema_of(columns: Iterable[Column]) -> TableSchema:
-    """Return a schema of columns, numbered as in a new table. Raises ``InputError`` for names that it cannot have."""
+    """Return a schema of columns, numbered as in a new table. Raise ``InputError`` for names that it cannot have."""
     given = list(columns)
     found = to_schema([(column.name, column.duckdb_type()) for column in given])
     return TableSchema(

@@ -135,7 +135,7 @@ def collect_week(
 ) -> Collected:
     """Start the simulators, write the YAML of the demo into a folder, apply it, and run its collectors once.
 
-    Raises ``ConnectorError`` for what could not be collected.
+    Raise ``ConnectorError`` for what could not be collected.
     """
     with simulators(days) as (hydrovu, laketech):
         values = (hydrovu.url, f"{laketech.url}/inbox", hydrovu.settings.client_secret)

@@ -66,7 +66,7 @@ def run_writer(
     A batch is committed with the sequence of its last message, so a writer that was killed goes on behind the last
     commit. A message that is no transaction goes into ``blockchain.rejected_messages`` with the reason. ``watch`` is
     told of every commit. A second writer of the same stream takes over, and the first raises ``StreamFencedError``.
-    Raises what NATS or the lake raises; nothing is lost then.
+    Raise what NATS or the lake raises; nothing is lost then.
     """
     if lake is None:
         with settings.connect() as opened:
@@ -88,7 +88,7 @@ def run_writer(
 
 
 def node_of(subject: str, message: Mapping[str, Any]) -> NodeConfig:
-    """Return the node of a message: by its own fields, or else by its subject. Raises ``InputError``."""
+    """Return the node of a message: by its own fields, or else by its subject. Raise ``InputError``."""
     words = subject.split(".")
     places = _SUBJECTS.get((words[0], len(words)))
     named = (

@@ -34,7 +34,7 @@ _COLUMNS = """
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionFilter:
-    """The transactions that a request asks for. Every value becomes a parameter of the query. Raises ``InputError``."""
+    """The transactions that a request asks for. Every value becomes a parameter of the query. Raise ``InputError``."""
 
     wallet_addresses: Sequence[str] = ()
     networks: Sequence[str] = ()

@@ -46,7 +46,7 @@ class WriterSettings:
         """Return the settings of the environment; an empty variable counts as not set.
 
         ``DUCKLAKE_BATCH_SIZE``, ``DUCKLAKE_FLUSH_INTERVAL``, ``NATS_URL``, ``NATS_STREAM`` and ``NATS_SUBJECT``, a
-        list of subjects separated by commas. ``transactions`` stands for itself and all subjects below it. Raises
+        list of subjects separated by commas. ``transactions`` stands for itself and all subjects below it. Raise
         ``ConfigError`` that names the variable.
         """
         environment = os.environ if env is None else env
@@ -70,7 +70,7 @@ class WriterSettings:
         return any(_matches(pattern.split("."), words) for pattern in self.nats_subjects)
 
     def connect(self) -> Lake:
-        """Open the lake of the settings. Raises ``ConfigError`` when none is named, or lakes are switched off."""
+        """Open the lake of the settings. Raise ``ConfigError`` when none is named, or lakes are switched off."""
         if self.lake is None or self.lake.url is None:
             raise ConfigError("no lake was given", hint="set DUCKLAKE_CATALOG_PATH or QUACKLAKE_URL")
         chosen = {

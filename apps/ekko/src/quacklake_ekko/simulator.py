@@ -112,7 +112,7 @@ class Simulation:
 def publish(settings: WriterSettings, simulation: Simulation, blocks: int) -> int:
     """Publish the transactions of blocks to the NATS server of the settings, and return how many messages that is.
 
-    The stream is created, for the subjects of the settings and of the simulation, unless it is there. Raises what NATS
+    The stream is created, for the subjects of the settings and of the simulation, unless it is there. Raise what NATS
     raises.
     """
     stream = settings.nats_stream

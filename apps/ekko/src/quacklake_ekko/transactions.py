@@ -88,7 +88,7 @@ class NodeConfig:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> NodeConfig:
-        """Return the node of a mapping that may hold more. Raises ``InputError``."""
+        """Return the node of a mapping that may hold more. Raise ``InputError``."""
         return cls(*(_text(values, name) for name in ("network", "subnet", "vm_type")))
 
 
@@ -158,7 +158,7 @@ def transaction_row(
     block_time: datetime | None = None,
     now: datetime | None = None,
 ) -> dict[str, Any]:
-    """Return the row of a transaction. Raises ``InputError`` that names the field which is missing or wrong.
+    """Return the row of a transaction. Raise ``InputError`` that names the field which is missing or wrong.
 
     The time is that of the block: ``block_time``, or the transaction's own ``timestamp`` in seconds.
     """
@@ -255,7 +255,7 @@ class DuckLakeWriter:
         *,
         block_time: datetime | None = None,
     ) -> None:
-        """Keep a transaction for the next commit. Raises ``InputError`` if it is not a row."""
+        """Keep a transaction for the next commit. Raise ``InputError`` if it is not a row."""
         place = node if isinstance(node, NodeConfig) else NodeConfig.of(node)
         self._writer.write(TABLE, transaction_row(transaction, place, block_time=block_time))
 

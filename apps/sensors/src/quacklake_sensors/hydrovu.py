@@ -94,7 +94,7 @@ def _item(options: HydroVuOptions, device: Device, rows: pa.Table) -> Item:
 def resume(fs: FS, options: HydroVuOptions, device: Device) -> int:
     """Return the first second to ask for: the one after the newest reading of any series of the device.
 
-    Raises ``NotFoundError`` when readings were archived elsewhere and the archive has none of this device.
+    Raise ``NotFoundError`` when readings were archived elsewhere and the archive has none of this device.
     """
     newest = _newest(fs, options.folder(device))
     if options.archive_path is not None:

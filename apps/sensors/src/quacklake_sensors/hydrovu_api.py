@@ -113,7 +113,7 @@ class HydroVu:
     def pages(self, location: int, start: int, *, max_pages: int) -> Iterator[tuple[pa.Table, bool]]:
         """Yield the readings from a time on, page by page, each with whether another one follows.
 
-        The next page is asked for while one is parsed. Raises ``LimitError`` for a server whose pages do not end,
+        The next page is asked for while one is parsed. Raise ``LimitError`` for a server whose pages do not end,
         ``ConnectorError`` for any other answer.
         """
         what, seen = f"location {location}", set[str]()
@@ -140,7 +140,7 @@ class HydroVu:
 
 
 def long_table(body: bytes, what: str) -> pa.Table:
-    """Return the readings of a page. Raises ``ConnectorError`` for anything else."""
+    """Return the readings of a page. Raise ``ConnectorError`` for anything else."""
     read = pyarrow.json.ReadOptions(use_threads=False, block_size=len(body) + 1)
     parse = pyarrow.json.ParseOptions(
         explicit_schema=_PAGE, newlines_in_values=True, unexpected_field_behavior="ignore"

@@ -27,7 +27,7 @@ class Device:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Device:
-        """Return the device of a mapping. Raises ``ConfigError``."""
+        """Return the device of a mapping. Raise ``ConfigError``."""
         options = Options("a device of hydrovu", given)
         name, id_ = check_name(options.text("name")), options.text("id")
         active = options.boolean("active", True)
@@ -86,7 +86,7 @@ class HydroVuOptions:
         return made
 
     def client(self, wait: Any = None) -> HydroVu:
-        """Return a client. Secrets are looked up now. Raises ``ConfigError`` for those that are missing."""
+        """Return a client. Secrets are looked up now. Raise ``ConfigError`` for those that are missing."""
         url = check_url(resolved(self.url, "hydrovu.url"), "hydrovu")
         key = resolved(self.client_id, "hydrovu.client_id")
         secret = Secret(resolved(self.client_secret, "hydrovu.client_secret"))

@@ -80,7 +80,7 @@ class LakeTechOptions:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> LakeTechOptions:
-        """Return the options of a mapping. Raises ``ConfigError``."""
+        """Return the options of a mapping. Raise ``ConfigError``."""
         options = Options("laketech", config)
         made = cls(
             url=options.text("url", "") or None,
@@ -119,7 +119,7 @@ class InboxFile(NamedTuple):
 
 
 def list_files(options: LakeTechOptions, client: HttpClient | None) -> list[InboxFile]:
-    """Return the files of the inbox, by name. Raises for a list that is none."""
+    """Return the files of the inbox, by name. Raise for a list that is none."""
     if client is None:
         assert options.folder is not None
         folder = Path(resolved(options.folder, "laketech.folder"))
@@ -144,7 +144,7 @@ def list_files(options: LakeTechOptions, client: HttpClient | None) -> list[Inbo
 def open_file(file: InboxFile, client: HttpClient | None, folder: Path) -> Path:
     """Return where the bytes of a file are on this machine, which may be a copy in a folder.
 
-    Raises ``CorruptFileError`` for bytes that are not those of the list.
+    Raise ``CorruptFileError`` for bytes that are not those of the list.
     """
     if file.path is not None or client is None:
         assert file.path is not None
@@ -176,7 +176,7 @@ def long_readings(
 
 
 def _texts(path: Path, name: str) -> pa.Table:
-    """Return the cells of a file as texts, NULL for empty ones. Raises ``InputError`` with the line that is wrong."""
+    """Return the cells of a file as texts, NULL for empty ones. Raise ``InputError`` with the line that is wrong."""
     with tempfile.TemporaryDirectory(prefix="pond-") as folder:
         if looks_like_report(head_of(path)):
             to_csv(path, target := Path(folder, "report.csv"))
@@ -196,7 +196,7 @@ def _texts(path: Path, name: str) -> pa.Table:
 
 
 def _moment(connection: duckdb.DuckDBPyConnection, time: str, name: str, zone: str | None, rule: LocalRule) -> str:
-    """Return SQL for the instants of a column of texts. Raises for the first that is not a time."""
+    """Return SQL for the instants of a column of texts. Raise for the first that is not a time."""
     column = quote(time)
     wrong = first_row(
         connection,

@@ -19,7 +19,7 @@ def table_asset(table: str, quacklake_conn_id: str = "quacklake_default") -> Ass
 
 
 def sanitize_uri(uri: SplitResult) -> SplitResult:
-    """Return the URI of an asset if it names a connection, a schema and a table. Raises ``ValueError``."""
+    """Return the URI of an asset if it names a connection, a schema and a table. Raise ``ValueError``."""
     parts = uri.path.split("/")
     if not uri.netloc or len(parts) != 3 or not all(parts[1:]) or uri.query or uri.fragment:
         raise ValueError("the URI of a table is quacklake://connection/schema/table")

@@ -38,7 +38,7 @@ class QuacklakeHook(DbApiHook):
         return str(self.connection.host or "").startswith(_SERVICES)
 
     def arguments(self) -> tuple[str, dict[str, Any]]:
-        """Return the URL and the settings for ``quacklake.connect``. Raises ``ValueError`` without a URL."""
+        """Return the URL and the settings for ``quacklake.connect``. Raise ``ValueError`` without a URL."""
         found = self.connection
         if not found.host:
             raise ValueError(f"the connection {found.conn_id} needs the URL of a lake as its host")

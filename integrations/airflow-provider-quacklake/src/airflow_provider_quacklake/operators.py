@@ -94,7 +94,7 @@ class QuacklakeMaintainOperator(BaseOperator):
         self.quacklake_conn_id = quacklake_conn_id
 
     def execute(self, context: Context) -> list[dict[str, str | None]]:
-        """Run one pass, and return its jobs. Raises the error of the first that failed."""
+        """Run one pass, and return its jobs. Raise the error of the first that failed."""
         hook = QuacklakeHook(self.quacklake_conn_id)
         if hook.is_service:
             raise ValueError("maintenance needs the lake's own catalog and store: connect to those, not to a service")

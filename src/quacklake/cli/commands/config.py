@@ -142,7 +142,7 @@ def _find_setting(name: str) -> Setting:
 
 
 def set_value(path: Path, name: str, value: str) -> None:
-    """Write a setting into a file, which is created when it is missing. Raises ``ConfigError`` for a bad value."""
+    """Write a setting into a file, which is created when it is missing. Raise ``ConfigError`` for a bad value."""
     setting = _find_setting(name)
     config = resolve({name: value}, env={}, config_file=path if path.exists() else None)
     document = _read(path)

@@ -110,7 +110,7 @@ def maintain(context: Context, watch: Watch = False, dry_run: DryRun = False, **
 
 
 def policy_of(options: dict[str, Any], *, watch: bool, dry_run: bool) -> Policy:
-    """Return the policy of these options, of which texts are durations. Raises ``InputError`` for a contradiction."""
+    """Return the policy of these options, of which texts are durations. Raise ``InputError`` for a contradiction."""
     from quacklake import Policy
 
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}

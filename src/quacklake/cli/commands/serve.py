@@ -131,7 +131,7 @@ class Doors:
 
 
 def _open_doors(settings: ServeSettings) -> Doors:
-    """Read the files that say who gets in, and make a token where none does. Raises ``ConfigError``."""
+    """Read the files that say who gets in, and make a token where none does. Raise ``ConfigError``."""
     from quacklake.service import listening
     from quacklake.service.identity import Role
 
@@ -300,7 +300,7 @@ def _flight(gate: Gate, settings: ServiceSettings, port: int, tls: Tls | None, c
 
 
 def _lines(file: str, hint: str = "write a token on each line") -> list[str]:
-    """Return the lines of a file, without comments and empty ones. Raises ``ConfigError``, also if there are none."""
+    """Return the lines of a file, without comments and empty ones. Raise ``ConfigError``, also if there are none."""
     try:
         text = Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

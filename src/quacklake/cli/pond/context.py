@@ -35,7 +35,7 @@ class PondContext(Context):
 
     @property
     def place(self) -> str:
-        """The pond as it was named: a folder, a URL or a YAML file. Raises ``ConfigError`` when none is named."""
+        """The pond as it was named: a folder, a URL or a YAML file. Raise ``ConfigError`` when none is named."""
         place = self.options.pond or self.config.pond
         if place is None:
             raise ConfigError("POND environment variable not set", hint="set it, or pass --pond PATH")

@@ -65,7 +65,7 @@ Action = Mapping[str, Any]
 def foreign_table(store: Store, place: str) -> ForeignTable:
     """Return the newest version of the Delta table in a folder.
 
-    Raises ``NotFoundError`` when there is none, ``CorruptFileError`` for a log with gaps, and
+    Raise ``NotFoundError`` when there is none, ``CorruptFileError`` for a log with gaps, and
     ``UnsupportedFeatureError`` for features and types that a lake lacks.
     """
     folder = Folder(store, place)
@@ -232,7 +232,7 @@ def _stored_name(given: Action, mode: str) -> str:
 
 
 def _type(name: str, given: Any, mode: str) -> ForeignField:
-    """Return a nameless node of a type. Raises ``UnsupportedFeatureError`` for one that a lake lacks."""
+    """Return a nameless node of a type. Raise ``UnsupportedFeatureError`` for one that a lake lacks."""
     if isinstance(given, str):
         decimal = _DECIMAL.fullmatch(given)
         type_ = f"decimal({decimal[1]},{decimal[2]})" if decimal else _TYPES.get(given)

@@ -72,7 +72,7 @@ _NO_SNAPSHOT = 0
 def foreign_table(store: Store, place: str) -> ForeignTable:
     """Return the current snapshot of the Iceberg table that a metadata file, or the folder of a table, describes.
 
-    Raises ``NotFoundError`` when there is none, ``CorruptFileError`` for metadata that cannot be read, and
+    Raise ``NotFoundError`` when there is none, ``CorruptFileError`` for metadata that cannot be read, and
     ``UnsupportedFeatureError`` for features and types that a lake lacks.
     """
     io = StoreIO(store)
@@ -220,7 +220,7 @@ class _Files:
         self._specs: dict[int, PartitionSpec] = metadata.specs()
 
     def read(self) -> Iterator[ForeignFile]:
-        """Yield the files. Raises ``UnsupportedFeatureError`` for those that are not Parquet."""
+        """Yield the files. Raise ``UnsupportedFeatureError`` for those that are not Parquet."""
         snapshot = self._metadata.current_snapshot()
         files: list[tuple[DataFile, Mapping[str, str | None]]] = []
         manifests, total = [] if snapshot is None else snapshot.manifests(self._io), 0

@@ -74,7 +74,7 @@ class Folder:
         self.url = plain(place).rstrip("/")
 
     def files(self, folder: str) -> dict[str, str]:
-        """Return the files in a folder, by name. Raises ``PathError`` for one that may not be read."""
+        """Return the files in a folder, by name. Raise ``PathError`` for one that may not be read."""
         start = f"{self.url}/{folder}/"
         self.store.resolve(start.rstrip("/"), False)
         found = self.store.find(f"{glob.escape(start)}*")

@@ -25,7 +25,7 @@ class UniformOption:
 
     @classmethod
     def of(cls, read: ConnectorOptions) -> UniformOption:
-        """Take the option. Raises ``MissingExtraError`` when what it asks for needs another package."""
+        """Take the option. Raise ``MissingExtraError`` when what it asks for needs another package."""
         given = None if read.optional("uniform_iceberg") is None else read.boolean("uniform_iceberg", True)
         possible = find_spec("pyiceberg") is not None
         if given and not possible:
@@ -42,7 +42,7 @@ class UniformOption:
         return self.possible and self.given is not False
 
     def applies(self, table: DeltaTable) -> bool:
-        """Return whether a table shall have the metadata. Raises ``ConnectorError`` when it cannot."""
+        """Return whether a table shall have the metadata. Raise ``ConnectorError`` when it cannot."""
         wanted = self.possible and (is_uniform(table) if self.given is None else self.given)
         if wanted:
             _refuse_deletion_vectors(table)

@@ -14,7 +14,7 @@ _ATTEMPTS = 5
 
 
 def delta_schema(schema: pa.Schema) -> Schema:
-    """Return the Delta form of a schema. Raises ``SchemaMismatchError`` for a type that Delta does not have."""
+    """Return the Delta form of a schema. Raise ``SchemaMismatchError`` for a type that Delta does not have."""
     for field in schema:
         try:
             kept = plain(pa.schema(Schema.from_arrow(pa.schema([field])).to_arrow())).field(0).type
@@ -29,7 +29,7 @@ def delta_schema(schema: pa.Schema) -> Schema:
 def fitted(table: DeltaTable, schema: pa.Schema, *, evolve: bool) -> pa.Schema:
     """Return the schema in which rows are written: with ``evolve``, new columns are added to the table.
 
-    Raises ``SchemaMismatchError`` for rows that the table cannot take.
+    Raise ``SchemaMismatchError`` for rows that the table cannot take.
     """
     for attempt in range(_ATTEMPTS):
         there = {field.name: field for field in arrow_schema(table)}

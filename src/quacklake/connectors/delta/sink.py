@@ -100,7 +100,7 @@ class DeltaSink(EvolvingSink):
         )
 
     def last_checkpoint(self) -> int:
-        """Return the last checkpoint of this writer that the log has, -1 for none. Raises ``NotFoundError``."""
+        """Return the last checkpoint of this writer that the log has, -1 for none. Raise ``NotFoundError``."""
         with failing("the Delta table cannot be opened"):
             if not DeltaTable.is_deltatable(self.location, storage_options=self._storage):
                 raise NotFoundError("there is no Delta table", hint="initialize makes it")
@@ -242,7 +242,7 @@ class DeltaSink(EvolvingSink):
         return CommitInfo(checkpoint_id, table.version(), datetime.now(UTC))
 
     def _keeps_iceberg(self, table: DeltaTable) -> bool:
-        """Return whether the table has Iceberg metadata to keep. Raises ``ConnectorError`` where it cannot."""
+        """Return whether the table has Iceberg metadata to keep. Raise ``ConnectorError`` where it cannot."""
         return self._uniform.applies(table) and is_uniform(table)
 
     def _write_iceberg(self, before: datetime | None = None) -> int:

@@ -135,7 +135,7 @@ class DeltaSource(TableSource):
         return Unit(path, read)
 
     def _open_file(self, path: str, version: int) -> pa.NativeFile:
-        """Open a file of a version. Raises ``SnapshotExpiredError`` for one that a vacuum has removed."""
+        """Open a file of a version. Raise ``SnapshotExpiredError`` for one that a vacuum has removed."""
         try:
             return self._store.open_input(path)
         except CorruptFileError:

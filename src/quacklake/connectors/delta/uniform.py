@@ -58,7 +58,7 @@ def check_types(table: DeltaTable) -> None:
 def write_metadata(table: DeltaTable, store: Store) -> bool:
     """Bring the Iceberg metadata to the version of a Delta table; return False when it is there already.
 
-    Raises ``SchemaMismatchError`` for a type that Iceberg does not have.
+    Raise ``SchemaMismatchError`` for a type that Iceberg does not have.
     """
     version, identity = table.version(), str(table.metadata().id)
     mirror = _load(store)

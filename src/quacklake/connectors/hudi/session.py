@@ -19,7 +19,7 @@ _TESTED = (3, 5)
 def settings() -> dict[str, str]:
     """Return the settings of a session that writes Hudi tables, for the installed Spark.
 
-    Raises ``UnsupportedVersionError`` for a Spark that Hudi has no jar for.
+    Raise ``UnsupportedVersionError`` for a Spark that Hudi has no jar for.
     """
     require_pyspark()
     version = installed_version()
@@ -38,7 +38,7 @@ def settings() -> dict[str, str]:
 
 
 def active_session() -> SparkSession:
-    """Return the session of this process. Raises ``ConfigError`` when there is none."""
+    """Return the session of this process. Raise ``ConfigError`` when there is none."""
     require_pyspark()
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession

@@ -108,7 +108,7 @@ class Timeline:
 
     @classmethod
     def load(cls, location: str, store: Store, storage: Mapping[str, str], *, settled: bool = False) -> Self:
-        """Open a table. Raises ``ConnectorError`` where there is none.
+        """Open a table. Raise ``ConnectorError`` where there is none.
 
         A timeline of the old layout does not say when commits were completed. Of such a table, ``settled`` leaves out
         the commits behind one that is still under way: nothing can then appear before those that are left.
@@ -152,7 +152,7 @@ class Timeline:
     def after(self, version: int) -> tuple[Commit, ...]:
         """Return the commits behind a version; all of them behind a number that is not positive.
 
-        Raises ``SnapshotExpiredError`` when the timeline does not have all of them.
+        Raise ``SnapshotExpiredError`` when the timeline does not have all of them.
         """
         if version <= 0:
             if self.archived:

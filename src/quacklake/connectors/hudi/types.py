@@ -32,7 +32,7 @@ _KEPT = (
 
 
 def hudi_schema(schema: pa.Schema) -> pa.Schema:
-    """Return a schema as Hudi keeps it. Raises ``SchemaMismatchError`` for a type that it does not have."""
+    """Return a schema as Hudi keeps it. Raise ``SchemaMismatchError`` for a type that it does not have."""
     return pa.schema([pa.field(field.name, hudi_type(field.name, field.type)) for field in schema])
 
 
@@ -50,7 +50,7 @@ def hudi_type(name: str, kind: pa.DataType) -> pa.DataType:
 
 
 def check_fit(rows: pa.Schema, table: pa.Schema) -> None:
-    """Check that rows have the columns of a table, with their types. Raises ``SchemaMismatchError``."""
+    """Check that rows have the columns of a table, with their types. Raise ``SchemaMismatchError``."""
     for field in rows:
         place = table.get_field_index(field.name)
         there = None if place < 0 else hudi_type(field.name, table.field(place).type)

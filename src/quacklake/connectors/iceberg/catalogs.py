@@ -62,7 +62,7 @@ class IcebergFile:
     settings: Mapping[str, str] = field(repr=False)
 
     def load(self) -> Table:
-        """Return the table. Raises ``ConnectorError`` for a file that describes none."""
+        """Return the table. Raise ``ConnectorError`` for a file that describes none."""
         with failing("the Iceberg table cannot be opened"):
             try:
                 return StaticTable.from_metadata(self.metadata, dict(self.settings))
@@ -82,7 +82,7 @@ class IcebergTable:
 
     @classmethod
     def of(cls, read: ConnectorOptions) -> IcebergTable:
-        """Take the options. Raises ``ConfigError``."""
+        """Take the options. Raise ``ConfigError``."""
         kind = read.choice("catalog_type", CATALOGS, "rest")
         uri = read.optional("catalog_uri")
         if kind != "glue" and uri is None:
@@ -114,7 +114,7 @@ class IcebergTable:
         return self._catalog
 
     def load(self) -> Table:
-        """Return the table as it is now. Raises ``NotFoundError``."""
+        """Return the table as it is now. Raise ``NotFoundError``."""
         catalog = self.catalog
         with failing("the Iceberg table cannot be opened"):
             try:
@@ -124,7 +124,7 @@ class IcebergTable:
 
 
 def _place(kind: str, uri: str | None) -> dict[str, str | None]:
-    """Return the settings that an address stands for. Raises ``ConfigError`` for one that is none."""
+    """Return the settings that an address stands for. Raise ``ConfigError`` for one that is none."""
     if kind == "glue" and uri is not None and not uri.startswith(("http://", "https://")):
         match = _ARN.fullmatch(uri)
         if match is None:

@@ -40,7 +40,7 @@ def small_files(table: Table, target_bytes: int, min_files: int) -> list[list[Fi
 def compact(table: Table, store: Store, stage: FileStage, groups: Iterable[list[FileScanTask]]) -> tuple[int, int]:
     """Write the rows of files into fewer; return how many files were replaced, and by how many.
 
-    Raises ``CommitFailedException`` when another writer was quicker; the new files are removed then. Memory is bounded
+    Raise ``CommitFailedException`` when another writer was quicker; the new files are removed then. Memory is bounded
     by the target size of the stage.
     """
     replaced = [task for group in groups for task in group]

@@ -47,7 +47,7 @@ _CALL = re.compile(r"(\w+)\s*\(\s*(?:(\d+)\s*,\s*)?(.+?)\s*(?:,\s*(\d+)\s*)?\)")
 def partition_spec(texts: Sequence[str], schema: Schema) -> PartitionSpec:
     """Return the partitions that texts such as ``days(ts)``, ``bucket(16, id)`` or ``region`` name.
 
-    Raises ``ConfigError`` for a column or a transform that is not there, or does not fit the type of its column.
+    Raise ``ConfigError`` for a column or a transform that is not there, or does not fit the type of its column.
     """
     return PartitionSpec(*(_field(text, 1000 + place, schema) for place, text in enumerate(texts)))
 

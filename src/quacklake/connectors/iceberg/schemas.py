@@ -15,7 +15,7 @@ _ATTEMPTS = 5
 
 
 def with_ids(schema: pa.Schema) -> Schema:
-    """Return the Iceberg form of a schema, with numbers for its columns. Raises ``SchemaMismatchError``."""
+    """Return the Iceberg form of a schema, with numbers for its columns. Raise ``SchemaMismatchError``."""
     try:
         return assign_fresh_schema_ids(_pyarrow_to_schema_without_ids(schema, downcast_ns_timestamp_to_us=True))
     except (TypeError, ValueError) as error:
@@ -25,7 +25,7 @@ def with_ids(schema: pa.Schema) -> Schema:
 def fit(table: Table, schema: pa.Schema, *, evolve: bool) -> None:
     """Check that a table takes rows: with ``evolve``, it gets new columns and wider types.
 
-    Raises ``SchemaMismatchError`` for rows that the table cannot take.
+    Raise ``SchemaMismatchError`` for rows that the table cannot take.
     """
     for attempt in range(_ATTEMPTS):
         there = {field.name: field for field in table.schema().fields}
@@ -48,7 +48,7 @@ def fit(table: Table, schema: pa.Schema, *, evolve: bool) -> None:
 
 
 def _is_change(field: NestedField, there: NestedField | None, *, evolve: bool) -> bool:
-    """Return whether a column of rows asks for a change of the table. Raises ``SchemaMismatchError``."""
+    """Return whether a column of rows asks for a change of the table. Raise ``SchemaMismatchError``."""
     if there is None and evolve:
         return True
     if there is not None and _same(there.field_type, field.field_type):

@@ -86,7 +86,7 @@ class IcebergSink(EvolvingSink):
         self._stage = self._new_stage(table, schema.names)
 
     def last_checkpoint(self) -> int:
-        """Return the last checkpoint of this writer that the table has, -1 for none. Raises ``NotFoundError``."""
+        """Return the last checkpoint of this writer that the table has, -1 for none. Raise ``NotFoundError``."""
         with failing("the Iceberg table cannot be opened"):
             return self._last_checkpoint(self._place.load())
 

@@ -48,7 +48,7 @@ class IcebergSource(TableSource):
             raise ConfigError("iceberg: a source has a key for its change data feed only", hint="change_data_feed=true")
 
     def schema(self) -> pa.Schema:
-        """Return the columns of the table, and those of its changes. Raises ``ConfigError`` for an unknown key."""
+        """Return the columns of the table, and those of its changes. Raise ``ConfigError`` for an unknown key."""
         found = self._place.load().schema().as_arrow()
         unknown = next((name for name in self._key if name not in found.names), None)
         if unknown is not None:

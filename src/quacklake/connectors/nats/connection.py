@@ -162,7 +162,7 @@ class NatsConnection:
     def acknowledgements(self) -> list[tuple[int, int, bool]]:
         """Return the acknowledgements that have come, at least one: the number, the sequence, and if it was there.
 
-        Raises for a message that was not stored.
+        Raise for a message that was not stored.
         """
         deadline = time.monotonic() + self._timeout
         found: list[tuple[int, int, bool]] = []

@@ -37,7 +37,7 @@ class NatsCredentials:
         return context
 
     def encrypted(self, plain: socket.socket, host: str) -> ssl.SSLSocket:
-        """Return a connection over TLS. Raises ``ConfigError`` when we do not trust the server."""
+        """Return a connection over TLS. Raise ``ConfigError`` when we do not trust the server."""
         try:
             return self.tls_context().wrap_socket(plain, server_hostname=host)
         except ssl.SSLCertVerificationError as error:
@@ -76,7 +76,7 @@ class NatsAddress(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> NatsAddress:
-        """Return the address that a URL names. Raises ``ConfigError`` that shows no password."""
+        """Return the address that a URL names. Raise ``ConfigError`` that shows no password."""
         parts = urlsplit(text if "://" in text else f"nats://{text}")
         try:
             port = parts.port or _PORT

@@ -52,7 +52,7 @@ class SubjectTemplate:
         return _PLACEHOLDER.findall(self.text)
 
     def fill(self, rows: pa.Table) -> pa.ChunkedArray:
-        """Return the subject of each row. Raises ``InputError`` for a value that is not a valid token."""
+        """Return the subject of each row. Raise ``InputError`` for a value that is not a valid token."""
         parts = _PLACEHOLDER.split(self.text)
         if len(parts) == 1:
             return pa.chunked_array([pa.repeat(self.text, rows.num_rows)], pa.string())
@@ -102,7 +102,7 @@ class Encoder:
             raise SchemaMismatchError(f"{self.form} cannot hold the rows: {str(error).splitlines()[0]}") from error
 
     def messages(self, rows: pa.Table) -> pa.Table:
-        """Return the messages of rows, in their order. Raises ``InputError`` for values that cannot be published."""
+        """Return the messages of rows, in their order. Raise ``InputError`` for values that cannot be published."""
         parts = [MESSAGES.empty_table()]
         for start in range(0, max(1, rows.num_rows), _ROWS_AT_ONCE):
             some = rows.slice(start, _ROWS_AT_ONCE)

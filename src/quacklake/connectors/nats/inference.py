@@ -41,7 +41,7 @@ _WORDS = (
 def sample_columns(stream: NatsStream, connection: NatsConnection, form: str, count: int) -> str:
     """Return the columns of a stream, as in ``CREATE TABLE``, from its first ``count`` messages.
 
-    Raises ``InputError`` when none of them is a row.
+    Raise ``InputError`` when none of them is a row.
     """
     there = stream.look(connection)
     bodies: list[bytes] = []

@@ -117,7 +117,7 @@ class Delivered:
 
 
 def publish_command(subject: str, payload: bytes, reply: str, headers: Mapping[str, str] | None) -> bytes:
-    """Return the command that publishes a message. Raises ``InputError`` for one that the protocol cannot carry."""
+    """Return the command that publishes a message. Raise ``InputError`` for one that the protocol cannot carry."""
     if not subject or any(character.isspace() for character in subject):
         raise InputError(f"{subject!r} cannot be a subject of NATS", hint="Subjects have no spaces.")
     if not headers:
@@ -131,7 +131,7 @@ def publish_command(subject: str, payload: bytes, reply: str, headers: Mapping[s
 
 
 def acknowledged(message: NatsMessage) -> dict[str, Any]:
-    """Return what a stream answers when it has stored a message. Raises when it has not."""
+    """Return what a stream answers when it has stored a message. Raise when it has not."""
     if message.status == 503:
         raise InputError("no stream of NATS stores what was published", hint="Create a stream with this subject.")
     answer: dict[str, Any] = json.loads(message.data)
@@ -232,7 +232,7 @@ def _begin_with(text: npt.NDArray[np.uint8], starts: Places, word: bytes) -> npt
 
 
 def _numbers(lines: pa.BinaryArray, starts: Places, ends: Places) -> Numbers:
-    """Return the numbers that stand at places of lines, in the shape of the places. Raises ``pa.ArrowInvalid``."""
+    """Return the numbers that stand at places of lines, in the shape of the places. Raise ``pa.ArrowInvalid``."""
     digits = _pieces(lines.buffers()[2], starts.reshape(-1), ends.reshape(-1)).cast(pa.string())
     found: Numbers = digits.cast(pa.int64()).to_numpy().reshape(starts.shape)
     return found

@@ -89,7 +89,7 @@ class Progress:
         """The ids of messages that the stream has received since the commit was prepared."""
 
     def take(self, sighting: Sighting, *, trusting: bool) -> None:
-        """Learn from a look at the stream. Raises ``SnapshotExpiredError`` when removed messages may have been ours.
+        """Learn from a look at the stream. Raise ``SnapshotExpiredError`` when removed messages may have been ours.
 
         A message is sent only when all that lie ``window`` before it are stored: one that is seen vouches for those.
         """
@@ -177,7 +177,7 @@ class Publisher:
                 time.sleep(min(2.0, 0.1 * 2**failures))
 
     def look(self, after: int) -> Sighting:
-        """Read which of our messages the stream has behind a sequence. Raises ``StreamMismatchError``."""
+        """Read which of our messages the stream has behind a sequence. Raise ``StreamMismatchError``."""
         stream, connection = self._stream, self._connection
         there = checked(stream, stream.look(connection), self._created, after)
         self._patience = max(_LEAST_PATIENCE, int(there.config.get("duplicate_window", 0)) / 2e9)

@@ -81,7 +81,7 @@ class NatsSource:
     def start(self, checkpoint: SourceCheckpoint | None = None) -> None:
         """Begin behind a checkpoint; without one at ``start``: ``earliest``, ``latest``, a sequence or a time.
 
-        Raises ``StreamMismatchError`` for a stream that was recreated, ``SnapshotExpiredError`` when messages behind
+        Raise ``StreamMismatchError`` for a stream that was recreated, ``SnapshotExpiredError`` when messages behind
         the checkpoint have been removed, unless ``on_expired='skip'``.
         """
         self._connection = self.stream.connect()

@@ -183,7 +183,7 @@ class NatsStreamReader(DataSourceStreamReader):
         return {"created": there.created, "sequence": max(end, self._last)}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """Return the ranges of a batch. Raises for a stream that was recreated, or messages that were removed."""
+        """Return the ranges of a batch. Raise for a stream that was recreated, or messages that were removed."""
         name = self._options.stream.name
         if start["created"] != end["created"]:
             raise StreamMismatchError(f"the NATS stream {name!r} was recreated while it was read")

@@ -38,7 +38,7 @@ class NatsStream:
 
     @classmethod
     def of(cls, read: ConnectorOptions) -> NatsStream:
-        """Take the options. Raises ``ConfigError``."""
+        """Take the options. Raise ``ConfigError``."""
         secrets = ("user", "password", "token", "nkey_seed", "ca_file", "cert_file", "key_file")
         name = read.text("stream")
         if not name or any(character.isspace() or character in ".*>/\\" for character in name):
@@ -58,7 +58,7 @@ class NatsStream:
         return NatsConnection(self.servers, self.credentials, timeout=seconds, attempts=self.attempts)
 
     def look(self, connection: NatsConnection) -> StreamRange:
-        """Return what the stream has now. Raises ``NotFoundError``."""
+        """Return what the stream has now. Raise ``NotFoundError``."""
         try:
             found = connection.jetstream(f"STREAM.INFO.{self.name}")
         except ConnectorError as error:

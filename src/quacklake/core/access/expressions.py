@@ -31,7 +31,7 @@ _MOST_TEXT = 10_000
 def check_policy(text: str, schema: TableSchema, type_: str) -> tuple[str, dict[str, int]]:
     """Return an expression as DuckDB writes it, and the columns that it names with their ids.
 
-    It is deterministic, and reads nothing but a row of the table and its principal. Raises ``InputError``.
+    It is deterministic, and reads nothing but a row of the table and its principal. Raise ``InputError``.
     """
     if len(text) > _MOST_TEXT:
         raise InputError(f"an expression of a policy has at most {_MOST_TEXT:,} characters")

@@ -153,7 +153,7 @@ class LakeAccess:
             access_tables.add(writer, Member(name, NOBODY, access_tables.now(writer)[0]))
 
     def drop_role(self, name: str, *, if_exists: bool = False) -> None:
-        """Remove a role with its grants. Raises ``InputError`` while a row filter or mask is for it."""
+        """Remove a role with its grants. Raise ``InputError`` while a row filter or mask is for it."""
         name = check_access_name(name, "role")
         if name in BUILT_IN:
             raise InputError(f'the role "{name}" is part of every lake')
@@ -271,14 +271,14 @@ class LakeAccess:
                     access_tables.remove(writer, Grant, grant_id=grant.grant_id)
 
     def revoke_grant(self, grant_id: str) -> None:
-        """Take one grant away by its id. Raises ``NotFoundError``."""
+        """Take one grant away by its id. Raise ``NotFoundError``."""
         with self._changing() as writer:
             if not access_tables.entries(writer, Grant, grant_id=grant_id):
                 raise NotFoundError("there is no such grant")
             access_tables.remove(writer, Grant, grant_id=grant_id)
 
     def drop_rule(self, policy_id: str) -> None:
-        """Remove a row filter or a mask by its id. Raises ``NotFoundError``."""
+        """Remove a row filter or a mask by its id. Raise ``NotFoundError``."""
         with self._changing() as writer:
             if not access_tables.entries(writer, PolicyRow, policy_id=policy_id):
                 raise NotFoundError("there is no such row filter or mask")

@@ -125,7 +125,7 @@ class PrincipalRules:
         return table if not derived and self._changes(table) else None
 
     def visible(self, table: TableInfo, *, derived: bool) -> Visible | None:
-        """Return what may be read of a whole table; None for all of it. Raises ``NotPermittedError`` for nothing."""
+        """Return what may be read of a whole table; None for all of it. Raise ``NotPermittedError`` for nothing."""
         columns = self._columns(table, derived=derived)
         if not columns:
             raise NotPermittedError(f"the rows of {table.qualified_name} may not be read")

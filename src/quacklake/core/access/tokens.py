@@ -47,7 +47,7 @@ class NewToken:
 
     @classmethod
     def of(cls, principal: str, expires_in: float | str | timedelta | None = None) -> NewToken:
-        """Return a new token of a user. Raises ``InputError``."""
+        """Return a new token of a user. Raise ``InputError``."""
         principal = check_access_name(principal, "user")
         try:
             seconds = None if expires_in is None else parse_duration(expires_in).total_seconds()
@@ -122,7 +122,7 @@ class Tokens:
             self._known.clear()
 
     def verify(self, token: str) -> str:
-        """Return the name of the user that a token belongs to. Raises ``UnauthenticatedError``, and not why."""
+        """Return the name of the user that a token belongs to. Raise ``UnauthenticatedError``, and not why."""
         id_, secret = _parts(token)
         known = self.recall(token)
         if known is not None:
@@ -182,7 +182,7 @@ class TenantTokens:
     def verify(self, token: str, catalog: str | None = None) -> TenantUser:
         """Return the user of a token, in the catalog of a name or in the first that has it.
 
-        Raises ``UnauthenticatedError``, and not why: an unknown catalog is like one that the token is not for.
+        Raise ``UnauthenticatedError``, and not why: an unknown catalog is like one that the token is not for.
         """
         id_, secret = _parts(token)
         for row in self._tenancy.tokens(id_, catalog):
@@ -200,7 +200,7 @@ class TenantTokens:
 
 
 def _parts(token: str) -> tuple[str, str]:
-    """Return the id and the secret of a token. Raises ``UnauthenticatedError`` for a text that is none."""
+    """Return the id and the secret of a token. Raise ``UnauthenticatedError`` for a text that is none."""
     found = _TOKEN.fullmatch(token) if len(token) < 200 else None
     if found is None:
         raise UnauthenticatedError

@@ -331,7 +331,7 @@ class Catalog(Connections):
         self.load()
 
     def replace_from(self, fill: Callable[[Writer], None], version: str) -> None:
-        """Replace everything in the tables of a plain lake, in one transaction. Raises ``UnsupportedFeatureError``."""
+        """Replace everything in the tables of a plain lake, in one transaction. Raise ``UnsupportedFeatureError``."""
         if self.shared or self.database == "mysql":
             raise UnsupportedFeatureError(
                 f"a {'shared' if self.shared else 'MySQL'} catalog cannot be replaced as a whole",

@@ -119,7 +119,7 @@ class PolicyRow:
 
 
 def check_access_name(name: str, what: str) -> str:
-    """Return the name of a principal, role or policy in small letters. Raises ``InvalidNameError``."""
+    """Return the name of a principal, role or policy in small letters. Raise ``InvalidNameError``."""
     folded = str(name).lower()
     if not _NAME.fullmatch(folded):
         raise InvalidNameError(

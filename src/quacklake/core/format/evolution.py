@@ -25,7 +25,7 @@ def child_named(columns: Sequence[Column], name: str) -> Column | None:
 
 
 def find_column(schema: TableSchema, path: Path) -> Column:
-    """Return the column or nested field of that path, ignoring case. Raises :class:`InputError` when there is none."""
+    """Return the column or nested field of that path, ignoring case. Raise :class:`InputError` when there is none."""
     column, siblings = None, schema.columns
     for name in path:
         column = child_named(siblings, name)
@@ -138,7 +138,7 @@ def drop_column(
 
 
 def rename_column(schema: TableSchema, path: Path, name: str) -> TableSchema:
-    """Return the schema with another name for a column or field. Raises :class:`InputError` for one in use."""
+    """Return the schema with another name for a column or field. Raise :class:`InputError` for one in use."""
     if len(path) == 1 and child_named(schema.columns, path[0]) is None:
         raise InputError(
             f"Failed to rename column - column {path[0]} does not exist", hint=nearest(path[0], schema.names)
@@ -352,7 +352,7 @@ _NO_KEYS = ("list", "map", "struct", "variant", "geometry")
 
 
 def key_tag(schema: TableSchema, names: Sequence[str]) -> str:
-    """Return the value of the tag for these columns. Raises ``InputError`` for columns that cannot be a key."""
+    """Return the value of the tag for these columns. Raise ``InputError`` for columns that cannot be a key."""
     columns = [schema.find(name) for name in names]
     if not columns or len({column.id for column in columns}) != len(columns):
         raise InputError("a primary key needs columns, each once")

@@ -186,7 +186,7 @@ def check_packed(payload: str) -> None:
 
 
 def _values(payload: str) -> list[str | None]:
-    """Return the encoded values of a packed row. Raises ``CatalogError`` for a text that is none."""
+    """Return the encoded values of a packed row. Raise ``CatalogError`` for a text that is none."""
     try:
         found = json.loads(payload)
     except ValueError:

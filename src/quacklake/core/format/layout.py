@@ -64,7 +64,7 @@ class PartitionKey:
 
     @property
     def parsed(self) -> Transform:
-        """The transform. Raises :class:`UnsupportedFeatureError` for one that is not known."""
+        """The transform. Raise :class:`UnsupportedFeatureError` for one that is not known."""
         return parse_transform(self.transform)
 
 
@@ -77,7 +77,7 @@ class PartitionSpec:
 
 
 def parse_transform(text: str) -> Transform:
-    """Return the transform of a catalog's ``transform`` text. Raises :class:`UnsupportedFeatureError` for another one.
+    """Return the transform of a catalog's ``transform`` text. Raise :class:`UnsupportedFeatureError` for another one.
 
     >>> parse_transform("bucket(16)")
     Transform(name='bucket', buckets=16)

@@ -111,7 +111,7 @@ def flatten_mapping(mapping: NameMapping) -> tuple[MappingRow, ...]:
 
 
 def unflatten_mappings(rows: Iterable[MappingRow]) -> tuple[NameMapping, ...]:
-    """Return the mappings that catalog rows describe. Raises ``CatalogError`` for rows that fit no tree."""
+    """Return the mappings that catalog rows describe. Raise ``CatalogError`` for rows that fit no tree."""
     by_mapping: dict[int, list[MappingRow]] = {}
     for row in rows:
         by_mapping.setdefault(row.mapping_id, []).append(row)

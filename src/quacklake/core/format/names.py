@@ -273,7 +273,7 @@ _STEP = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^".\s][^".]*?))\s*(\.|$)')
 
 
 def parse_path(text: str) -> Path:
-    """Return the names in ``a.b`` or ``"a"."b"``; quotes keep dots and blanks. Raises :class:`InvalidNameError`.
+    """Return the names in ``a.b`` or ``"a"."b"``; quotes keep dots and blanks. Raise :class:`InvalidNameError`.
 
     >>> parse_path('a."b.c"')
     ('a', 'b.c')

@@ -235,7 +235,7 @@ _NAMES = tuple(field.name for field in fields(Limits))
 
 
 def changed_limits(text: str | None, given: Mapping[str, Any]) -> str | None:
-    """Return the text with these limits changed, or None when none are left. Raises ``InputError``."""
+    """Return the text with these limits changed, or None when none are left. Raise ``InputError``."""
     said = {**_parsed(text), **{name: _checked(name, value) for name, value in given.items()}}
     return json.dumps(said, sort_keys=True) if said else None
 

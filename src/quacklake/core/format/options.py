@@ -91,7 +91,7 @@ _CODECS = ("uncompressed", "snappy", "gzip", "zstd", "brotli", "lz4", "lz4_raw")
 
 
 def option(name: str) -> Option:
-    """Return the option of that name, in any case. Raises :class:`ConfigError` with the nearest names."""
+    """Return the option of that name, in any case. Raise :class:`ConfigError` with the nearest names."""
     entry = OPTIONS.get(name.lower())
     if entry is None:
         if name.lower() in READ_ONLY_KEYS:
@@ -161,7 +161,7 @@ def _parse(entry: Option, text: str) -> OptionValue | None:
 
 
 def column_ids(text: str) -> list[int]:
-    """Return the ids in the text of an option that lists columns. Raises ``ValueError``.
+    """Return the ids in the text of an option that lists columns. Raise ``ValueError``.
 
     >>> column_ids("3, 1")
     [3, 1]

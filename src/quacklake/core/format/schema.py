@@ -199,7 +199,7 @@ class TableSchema:
         return self.by_name.get(fold(name))
 
     def find(self, name: str) -> Column:
-        """Return the top-level column of that name, ignoring case. Raises :class:`InputError` if there is none."""
+        """Return the top-level column of that name, ignoring case. Raise :class:`InputError` if there is none."""
         column = self.get(name)
         if column is None:
             near = nearest(name, self.names) or nearest(fold(name), self.by_name)
@@ -209,7 +209,7 @@ class TableSchema:
         return column
 
     def by_id(self, id: int) -> Column:
-        """Return the column or nested node with that id. Raises :class:`InputError` when there is none."""
+        """Return the column or nested node with that id. Raise :class:`InputError` when there is none."""
         column = self._by_id.get(id)
         if column is None:
             raise InputError(f"there is no column with the id {id}")
@@ -325,7 +325,7 @@ def flatten(schema: TableSchema) -> tuple[ColumnRow, ...]:
 
 
 def unflatten(rows: Iterable[ColumnRow]) -> TableSchema:
-    """Return the schema of catalog rows in any order. Raises :class:`CatalogError` for rows that fit no tree."""
+    """Return the schema of catalog rows in any order. Raise :class:`CatalogError` for rows that fit no tree."""
     by_parent: dict[int | None, list[ColumnRow]] = {}
     for row in rows:
         by_parent.setdefault(row.parent_column, []).append(row)

@@ -187,7 +187,7 @@ def parse_type(text: str) -> TypeName:
 
 @lru_cache(maxsize=1024)
 def scalar(text: str) -> ScalarType:
-    """Return the entry of :data:`SCALARS` for a type text. Raises :class:`InputError` for unknown and nested types."""
+    """Return the entry of :data:`SCALARS` for a type text. Raise :class:`InputError` for unknown and nested types."""
     base = parse_type(text).base
     if base in NESTED:
         raise InputError(f'"{base}" is a nested type: it is described by its child columns')
@@ -196,7 +196,7 @@ def scalar(text: str) -> ScalarType:
 
 @lru_cache(maxsize=1024)
 def arrow_type(text: str) -> pa.DataType:
-    """Return the Arrow type that DuckDB exports for a scalar type. Raises :class:`InputError` like :func:`scalar`."""
+    """Return the Arrow type that DuckDB exports for a scalar type. Raise :class:`InputError` like :func:`scalar`."""
     name = parse_type(text)
     return pa.decimal128(name.precision, name.scale) if name.base == "decimal" else scalar(text).arrow
 

@@ -55,14 +55,14 @@ class CleanupReport(Report):
 
 
 def place(store: Store, file: NamedFile) -> str | None:
-    """Return the path of a file below the data root, or None if elsewhere. Raises ``PathError`` like ``_locate``."""
+    """Return the path of a file below the data root, or None if elsewhere. Raise ``PathError`` like ``_locate``."""
     if file.is_relative and not file.folder_is_relative:
         return _locate(store, f"{file.folder.rstrip('/')}/{file.path}", False)
     return _locate(store, file.path, file.is_relative, file.folder if file.is_relative else "")
 
 
 def _locate(store: Store, path: str, is_relative: bool, base: str = "") -> str | None:
-    """Return the path below the data root, or None if elsewhere. Raises ``PathError`` for one that leaves the root."""
+    """Return the path below the data root, or None if elsewhere. Raise ``PathError`` for one that leaves the root."""
     return store.resolve(path, True, base) if is_relative else store.locate(path)
 
 
@@ -264,7 +264,7 @@ def _owns(path: str, folders: Set[str], foreign: tuple[str, ...]) -> bool:
 def delete_orphaned_files(work: Removal, before: dt.datetime | None, progress: Progress = silent) -> CleanupReport:
     """Remove the files that no row names and that were last changed before a time (None: all of them).
 
-    No transaction may be open for longer than that, because its files are not named yet. Raises ``ConfigError`` when
+    No transaction may be open for longer than that, because its files are not named yet. Raise ``ConfigError`` when
     another lake of the same database has the same data path, and ``PathError`` when a path in the catalog cannot be
     resolved to a file.
     """

@@ -80,7 +80,7 @@ def expire_snapshots(
 ) -> ExpiryReport:
     """Expire snapshots, except the newest, tagged and retained ones; with ``dry_run``, only report which.
 
-    Raises ``InputError`` when one of these is requested by version, and ``NotFoundError`` for a missing version.
+    Raise ``InputError`` when one of these is requested by version, and ``NotFoundError`` for a missing version.
     """
     catalog, retry = context.catalog, context.retry
     with telemetry.timed("maintenance.expire", tenant=catalog.label):

@@ -163,7 +163,7 @@ class LakeMaintenance:
         At least ``keep_last`` snapshots stay; if no age is given or set, all others expire.
 
         The newest snapshot, tagged snapshots and those that a table retains (``set_retention``) stay, as reported.
-        Raises ``InputError`` when one of them is in ``versions``, ``NotFoundError`` for a version that does not exist.
+        Raise ``InputError`` when one of them is in ``versions``, ``NotFoundError`` for a version that does not exist.
         """
         if versions is not None and (older_than is not None or keep_last is not None):
             raise InputError(
@@ -257,7 +257,7 @@ class LakeMaintenance:
 
         ``findings`` are some or all findings of a verification, which may be a deep one; without them the lake is
         verified first. The repair is one snapshot. It drops wrong statistics, raises counters and removes meaningless
-        rows; it never touches data. Raises ``CommitConflict`` when another commit came in between.
+        rows; it never touches data. Raise ``CommitConflict`` when another commit came in between.
         """
         context = self._context
         for attempt in range(_ATTEMPTS):
@@ -279,7 +279,7 @@ class LakeMaintenance:
         Backups in one place share their files. An interrupted backup does not exist, and the next one reuses the files
         it has copied. The setting ``backup_key`` encrypts all of it. ``quacklake.restore_backup`` restores a backup
         into any kind of database. The image of an
-        encrypted lake's catalog contains the keys of its files. Files outside the data path are not copied. Raises
+        encrypted lake's catalog contains the keys of its files. Files outside the data path are not copied. Raise
         ``InputError`` for a place inside the lake's own data path, or inside that of its shared lake.
         """
         context = self._context
@@ -296,7 +296,7 @@ class LakeMaintenance:
         return self._own_backups(open_backups(str(place), self._context.config))
 
     def check_backup(self, place: str | Path, id_: str, progress: Progress = silent) -> BackupCheck:
-        """Read all of a backup of this lake, and compare it with its hashes. Raises ``NotFoundError``."""
+        """Read all of a backup of this lake, and compare it with its hashes. Raise ``NotFoundError``."""
         store = open_backups(str(place), self._context.config)
         found = next((info for info in self._own_backups(store) if info.id == id_), None)
         if found is None:
@@ -311,7 +311,7 @@ class LakeMaintenance:
         return Maintainer(self, policy)
 
     def maintain(self, policy: Policy | None = None, *, progress: Progress = silent) -> MaintenanceReport:
-        """Run the maintenance that is due under a policy. Raises ``LeaseHeldError`` while another process does."""
+        """Run the maintenance that is due under a policy. Raise ``LeaseHeldError`` while another process does."""
         return self.maintainer(policy).run_once(progress)
 
     def checkpoint(self, *, progress: Progress = silent) -> CheckpointReport:

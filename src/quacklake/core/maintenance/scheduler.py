@@ -47,7 +47,7 @@ class Leased(Protocol):
 
 
 def claim(catalog: Catalog, work: Leased, length: dt.timedelta, holder: str) -> None:
-    """Take or extend a lease. Raises ``LeaseHeldError``, or ``NotFoundError`` for a catalog that was dropped."""
+    """Take or extend a lease. Raise ``LeaseHeldError``, or ``NotFoundError`` for a catalog that was dropped."""
     with catalog.commit() as writer:
         writer.snapshots.check_there()
         left = take_lease(writer, int(work), holder, int(length.total_seconds() * 1000))
@@ -159,7 +159,7 @@ class Scheduler:
         ]
 
     def run_once(self, progress: Progress = silent, stop: Stop | None = None) -> MaintenanceReport:
-        """Run one pass; if ``stop`` is set, end before the next job. Raises ``LeaseHeldError`` if another runs one.
+        """Run one pass; if ``stop`` is set, end before the next job. Raise ``LeaseHeldError`` if another runs one.
 
         Jobs that become due during the pass run in it too, such as a merge after a flush that leaves many small files.
         Each kind of job runs once for each table.

@@ -142,7 +142,7 @@ class TableMaintenance:
         return compactor.rewrite("optimize", table, base, groups, replace(table, sort=sort))
 
     def _choice(self, table: TableInfo, where: Filter | None) -> Callable[[TableFiles], list[SourceFile]]:
-        """Return a function that selects files that may match a filter. Raises ``PredicateError``."""
+        """Return a function that selects files that may match a filter. Raise ``PredicateError``."""
         if where is None:
             return lambda files: list(files.files.values())
         plan = self.handle.view().plan(table, to_predicate(where, table.schema))

@@ -61,7 +61,7 @@ class Queries(Protocol):
     def run(self, sql: str, feeds: Mapping[str, tuple[ScanPlan, TableInfo]], *, dry: bool) -> str | None:
         """Return the query of the rows, whose columns are ``c0`` and so on; None when ``dry``.
 
-        Raises ``UnsupportedFeatureError`` for what is not known to mean the same there.
+        Raise ``UnsupportedFeatureError`` for what is not known to mean the same there.
         """
 
     def close(self) -> None:
@@ -72,7 +72,7 @@ class Queries(Protocol):
 def spark_queries(context: LakeContext, tx: Transaction, place: TableInfo, *, start: bool) -> Queries | None:
     """Return what runs queries in the active session of Spark; without one None, or in a new one if it may ``start``.
 
-    Rows are staged below the folder of the table ``place``. Raises ``MissingExtraError`` where Spark cannot start.
+    Rows are staged below the folder of the table ``place``. Raise ``MissingExtraError`` where Spark cannot start.
     """
     raise NotImplementedError
 

@@ -83,7 +83,7 @@ class Shape:
 
 
 def to_patterns(paths: str | Path | Iterable[str | Path]) -> list[str]:
-    """Return paths and patterns as strings. Raises ``InputError`` for anything else."""
+    """Return paths and patterns as strings. Raise ``InputError`` for anything else."""
     given: list[Any] = [paths] if isinstance(paths, str | Path) else list(paths)
     if not given or not all(isinstance(path, str | Path) and str(path) for path in given):
         raise InputError("add_files needs a path, a pattern or a list of them")
@@ -148,7 +148,7 @@ def check_own(context: LakeContext, url: str, place: str) -> None:
 
 
 def _partition(table: TableInfo) -> PartitionSpec | None:
-    """Return the required partitioning. Raises ``UnsupportedFeatureError`` if folder names cannot prove it."""
+    """Return the required partitioning. Raise ``UnsupportedFeatureError`` if folder names cannot prove it."""
     spec = table.partition
     if spec is None or not spec.keys:
         return None
@@ -183,7 +183,7 @@ class Shapes:
         self.new: list[NameMapping] = []
 
     def of(self, url: str, footer: Footer) -> Shape:
-        """Return the shape of a file. Raises ``SchemaMismatchError`` when the file does not fit the table."""
+        """Return the shape of a file. Raise ``SchemaMismatchError`` when the file does not fit the table."""
         names = () if self._options.hive_partitioning is False else tuple(hive_values(url))
         if self._matching is not None:
             names = tuple(self._matching.folders)
@@ -361,7 +361,7 @@ def folder_text(column: Column, file: AddedFile) -> str | None:
 
 
 def folder_stats(context: LakeContext, rows: Sequence[AddedFile]) -> FolderStats:
-    """Return the bounds and the partition text of each value in a folder name. Raises ``SchemaMismatchError``."""
+    """Return the bounds and the partition text of each value in a folder name. Raise ``SchemaMismatchError``."""
     columns = {column.id: column for each in rows for column in each.shape.folders}
     found: dict[tuple[int, str | None], tuple[ColumnStats, str | None]] = {}
     for column in columns.values():
@@ -383,7 +383,7 @@ def folder_stats(context: LakeContext, rows: Sequence[AddedFile]) -> FolderStats
 def new_file(
     tx: Transaction, table: TableInfo, added: AddedFile, values: FolderStats, spec: PartitionSpec | None = None
 ) -> NewDataFile:
-    """Return a file as the transaction adds it. Raises ``ConstraintError`` when NOT NULL is not sure."""
+    """Return a file as the transaction adds it. Raise ``ConstraintError`` when NOT NULL is not sure."""
     footer, shape = added.footer, added.shape
     stats = list(placed_stats(footer, shape.places, by_name=True))
     texts: dict[int, str | None] = {}

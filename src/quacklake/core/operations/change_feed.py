@@ -41,7 +41,7 @@ class ChangeScan(Frame):
         return f" since {self._since}" + ("" if self._until is None else f" until {self._until}")
 
     def plan(self) -> FeedPlan:
-        """Return the files and inlined rows that hold the changes. Raises ``SnapshotExpiredError``."""
+        """Return the files and inlined rows that hold the changes. Raise ``SnapshotExpiredError``."""
         view = self._handle.view()
         table = view.find_table(self._ref.schema, self._ref.name)
         if table.id < 0:

@@ -106,7 +106,7 @@ class Matches(list[Match]):
 
 
 def match(rows: pa.Schema, schema: TableSchema, table: str, *, partial: bool = False) -> Matches:
-    """Match a table's columns with the input's; ``partial`` lets any be missing. Raises ``SchemaMismatchError``."""
+    """Match a table's columns with the input's; ``partial`` lets any be missing. Raise ``SchemaMismatchError``."""
     return Matches(match_given(given_schema(rows, table), schema, table, partial=partial), rows)
 
 
@@ -161,7 +161,7 @@ def _list(names: Sequence[str]) -> str:
 
 
 def given_schema(rows: pa.Schema, table: str) -> TableSchema:
-    """Return the columns of rows; a column that is always NULL has type ``unknown``. Raises ``SchemaMismatchError``."""
+    """Return the columns of rows; a column that is always NULL has type ``unknown``. Raise ``SchemaMismatchError``."""
     try:
         given = from_arrow(rows)
     except InputError as error:
@@ -247,7 +247,7 @@ def _as_text(column: Column) -> Column:
 
 
 def default_value(column: Column) -> str:
-    """Return the SQL of a column's value in a new row that does not give it. Raises ``InputError``."""
+    """Return the SQL of a column's value in a new row that does not give it. Raise ``InputError``."""
     if column.default is None:
         return f"NULL::{column.duckdb_type()}"
     if column.default_kind != "expression":

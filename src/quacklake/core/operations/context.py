@@ -312,7 +312,7 @@ _running: Counter[str] = Counter()
 
 
 class ScanGate:
-    """Admits a scan if its catalog may run one more. Raises ``TenantBusyError`` after waiting ``wait`` seconds.
+    """Admits a scan if its catalog may run one more. Raise ``TenantBusyError`` after waiting ``wait`` seconds.
 
     Without a limit, scans are not counted, so a limit set later does not count those already running. A scan that finds
     no files because the catalog was dropped raises an error that says so. After one that failed, ``plans`` are

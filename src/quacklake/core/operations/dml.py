@@ -159,7 +159,7 @@ def merge(
     evolve: bool = False,
     asked: Operation = Operation.MERGE,
 ) -> MergeResult:
-    """Update the rows whose keys occur in the source, and insert its others. Raises ``ConstraintError``."""
+    """Update the rows whose keys occur in the source, and insert its others. Raise ``ConstraintError``."""
     statement = Merge(tuple(on), _UPSERT, evolve=evolve)
     return run_merge(context, tx, table, data, statement, keys=Keys.ONCE, asked=asked)
 
@@ -206,7 +206,7 @@ def run_merge(
 ) -> MergeResult:
     """Merge rows into a table. With ``partial``, the rows may lack columns of the table.
 
-    Keys are compared as the table stores them. Raises ``SchemaMismatchError`` for keys, and for columns that a clause
+    Keys are compared as the table stores them. Raise ``SchemaMismatchError`` for keys, and for columns that a clause
     takes as they are, that do not fit the table.
     """
     if asked is not None:

@@ -86,7 +86,7 @@ def drop_default(context: LakeContext, tx: Transaction, table: TableInfo, path: 
 
 
 def set_not_null(context: LakeContext, tx: Transaction, table: TableInfo, path: str) -> TableInfo:
-    """Reject NULL in a column from now on. Raises ``ConstraintError`` when the column has one."""
+    """Reject NULL in a column from now on. Raise ``ConstraintError`` when the column has one."""
     found = parse_path(path)
     schema = evolution.set_nullable(table.schema, found, False)
     column = find_column(schema, found)
@@ -108,7 +108,7 @@ def drop_not_null(context: LakeContext, tx: Transaction, table: TableInfo, path:
 
 
 def evolve(context: LakeContext, tx: Transaction, table: TableInfo, rows: pa.Schema) -> TableInfo:
-    """Add the columns of ``rows`` that the table lacks, and widen its types. Raises ``SchemaMismatchError``."""
+    """Add the columns of ``rows`` that the table lacks, and widen its types. Raise ``SchemaMismatchError``."""
     given = conform.given_schema(rows, table.qualified_name)
     schema = evolution.evolve_to(table.schema, given, tx.next_column_id(table))
     return alter(context, tx, table, schema)
@@ -224,7 +224,7 @@ def sort_spec(
     keys: Sequence[str],
     find_macros: Callable[[], Sequence[MacroInfo]] = tuple,
 ) -> SortSpec:
-    """Return the sort order of keys. Raises ``InputError`` when a key is invalid for these columns."""
+    """Return the sort order of keys. Raise ``InputError`` when a key is invalid for these columns."""
     _check_keys(keys, "sort", "reset_sorted_by")
     macros = order_macros(keys, find_macros)
     return make_sort(id_, keys, schema, lambda text: context.engine.canonical_expression(text, schema, macros))

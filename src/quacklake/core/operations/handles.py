@@ -310,7 +310,7 @@ class SnapshotHandle(Handle):
         self.tx = tx
 
     def view(self) -> Transaction:
-        """Return the transaction that reads the snapshot. Raises ``SnapshotExpiredError`` once it has expired."""
+        """Return the transaction that reads the snapshot. Raise ``SnapshotExpiredError`` once it has expired."""
         with self.context.catalog.read() as reader:
             reader.snapshots.at_version(self.tx.base.id)
         self.tx.renew()

@@ -28,7 +28,7 @@ def apply_changes(
 ) -> int:
     """Apply the changes of a feed: rows with ``_change_type``, the columns, and optionally ``_commit_version``.
 
-    The last change of a key decides whether it is updated, inserted or deleted. Returns how many were deleted. Raises
+    The last change of a key decides whether it is updated, inserted or deleted. Returns how many were deleted. Raise
     ``ConstraintError`` for a key that one commit put twice, ``SchemaMismatchError`` without the columns that describe
     the change.
     """
@@ -63,7 +63,7 @@ def upsert(
     *,
     evolve: bool = False,
 ) -> None:
-    """Update or insert rows by key, the last by ``order_by``. Raises ``ConstraintError`` if there is no last."""
+    """Update or insert rows by key, the last by ``order_by``. Raise ``ConstraintError`` if there is no last."""
     if order_by is not None:
         check_names(rows.column_names, [order_by, *on])
         whole = " OR ".join(f"{quote(name)} IS NULL" for name in on)  # a key with NULL equals no other

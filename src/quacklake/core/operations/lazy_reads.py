@@ -73,7 +73,7 @@ class Frame(Rows):
     def rows(self, row: type[Row], batch_rows: int | None = None) -> Iterator[Row]:
         """Yield the rows as instances of a dataclass, read in batches; see ``quacklake.RowType``.
 
-        Only the columns that it has fields for are read. Raises ``SchemaMismatchError`` for values that do not fit.
+        Only the columns that it has fields for are read. Raise ``SchemaMismatchError`` for values that do not fit.
         """
         mapping = map_rows(row)
         names = mapping.match(self.schema.names)
@@ -104,7 +104,7 @@ class Frame(Rows):
 
 
 def both(first: Filter | None, second: Filter) -> Filter:
-    """Combine two filters with AND. Raises ``TypeError`` for SQL text and an Arrow expression."""
+    """Combine two filters with AND. Raise ``TypeError`` for SQL text and an Arrow expression."""
     second = as_filter(second)
     if first is None:
         return second

@@ -90,7 +90,7 @@ class LakeOptions(_Group):
     def set(self, name: str, value: Any, *, schema: str | None = None, table: str | None = None) -> None:
         """Set an option of the format, such as ``data_inlining_row_limit``, for the lake, a schema or a table.
 
-        Options apply to every client from now on; they are not part of any snapshot. Raises ``ConfigError``.
+        Options apply to every client from now on; they are not part of any snapshot. Raise ``ConfigError``.
         """
         if option(name).type is OptionType.COLUMNS:
             objects.require_next(self._context.catalog, f"the option {name}")
@@ -158,7 +158,7 @@ class StreamPositions(_Group):
         """Claim a stream before its first batch; earlier runs of the stream can no longer commit.
 
         ``query`` identifies the source that counts the batches, such as a checkpoint id; batches count from 0 without
-        gaps. The result has the last committed batch (-1: none) and the ``run`` that ``mark`` needs. Raises
+        gaps. The result has the last committed batch (-1: none) and the ``run`` that ``mark`` needs. Raise
         ``StreamMismatchError`` when another query used the name, unless ``restart`` is true.
         """
         check_stream(name)
@@ -200,7 +200,7 @@ class StreamPositions(_Group):
             return own_tables.expire_streams(writer, REQUEST_STREAM, before)
 
     def forget(self, name: str) -> None:
-        """Remove the position of a stream; a running one can no longer commit. Raises ``NotFoundError``."""
+        """Remove the position of a stream; a running one can no longer commit. Raise ``NotFoundError``."""
         with self._writing() as writer:
             known = [mark.name for mark in own_tables.streams(writer)]
             if name not in known:
@@ -217,7 +217,7 @@ class LakeHistory(_Group):
     def set_retention(self, table: str, keep: dt.timedelta | str | None) -> None:
         """Keep the history of a table longer than that of the lake.
 
-        Snapshots within this span that changed the table do not expire; None removes the setting. Raises
+        Snapshots within this span that changed the table do not expire; None removes the setting. Raise
         ``ConfigError`` when the span is shorter than the lake's ``expire_older_than``, because rows of the table would
         then be missing from snapshots that other clients can still read. Stock DuckLake clients ignore this setting.
         """
@@ -248,7 +248,7 @@ class LakeHistory(_Group):
         """Tag a snapshot (default: the newest) and return its id.
 
         A tagged snapshot does not expire, unless a client that ignores tags expires it. Read it with
-        ``lake.at(tag=…)``. ``replace`` moves an existing tag. Raises ``InvalidNameError`` or ``AlreadyExistsError``.
+        ``lake.at(tag=…)``. ``replace`` moves an existing tag. Raise ``InvalidNameError`` or ``AlreadyExistsError``.
         """
         check_tag(name)
         with self._context.catalog.commit() as writer:
@@ -260,7 +260,7 @@ class LakeHistory(_Group):
         return snapshot.id
 
     def untag(self, name: str) -> None:
-        """Remove a tag; its snapshot can then expire. Raises ``NotFoundError``."""
+        """Remove a tag; its snapshot can then expire. Raise ``NotFoundError``."""
         check_tag(name)
         with self._writing() as writer:
             own_tables.remove_tag(writer, name)
@@ -297,7 +297,7 @@ def lake_history(context: LakeContext, limit: int | None = None, before: int | N
 
 
 def checked_limit(limit: Any) -> int | None:
-    """Return a number of snapshots. Raises ``InputError`` when it cannot be one."""
+    """Return a number of snapshots. Raise ``InputError`` when it cannot be one."""
     if limit is None or (isinstance(limit, int) and not isinstance(limit, bool) and limit > 0):
         return limit
     raise InputError(f"limit must be a whole number of at least 1, not {limit!r}")

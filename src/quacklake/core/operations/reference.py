@@ -34,7 +34,7 @@ class TableRef:
 
     @classmethod
     def parse(cls, text: str, *, nested: bool = True) -> TableRef:
-        """Parse a name; without a schema it is in ``main``. Raises ``InvalidNameError``.
+        """Parse a name; without a schema it is in ``main``. Raise ``InvalidNameError``.
 
         More than two parts name a nested schema, which is an error unless ``nested`` is true.
 
@@ -50,7 +50,7 @@ class TableRef:
 
 
 def name_parts(text: str) -> list[str]:
-    """Split a name at dots outside of quotes. Raises ``InvalidNameError``.
+    """Split a name at dots outside of quotes. Raise ``InvalidNameError``.
 
     >>> name_parts('a."b.c".t')
     ['a', 'b.c', 't']
@@ -71,7 +71,7 @@ def name_parts(text: str) -> list[str]:
 
 
 def renamed(ref: TableRef, new_name: str, what: str) -> TableRef:
-    """Return the reference of a renamed table or view. Raises ``InputError`` for a name in another schema."""
+    """Return the reference of a renamed table or view. Raise ``InputError`` for a name in another schema."""
     target = TableRef.parse(new_name)
     if target.schema not in (ref.schema, DEFAULT_SCHEMA) or ("." in new_name and target.schema != ref.schema):
         raise InputError(f"a {what} cannot move to another schema", hint="create it there and drop it here")

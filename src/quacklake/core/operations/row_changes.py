@@ -91,11 +91,11 @@ class Scope(RowWriter):
         return f"ql_{uuid.uuid4().hex}"
 
     def sql(self, value: Value) -> str:
-        """Return the SQL of a value or condition. Raises ``InputError`` for SQL that reaches more than a row."""
+        """Return the SQL of a value or condition. Raise ``InputError`` for SQL that reaches more than a row."""
         return plain_expression(value.sql) if isinstance(value, Expression) else literal(value)
 
     def condition(self, given: Condition) -> str:
-        """Return the SQL of a condition: a text, or an expression. Raises ``InputError`` for anything else."""
+        """Return the SQL of a condition: a text, or an expression. Raise ``InputError`` for anything else."""
         given = Expression(given) if isinstance(given, str) else given
         if not isinstance(given, Expression):
             raise InputError(f"a condition must be SQL text, not {type(given).__name__}", hint='"source.n > target.n"')
@@ -163,7 +163,7 @@ def cast_to(sql: str, column: Column) -> str:
 
 
 def _new_values(scope: Scope, columns: Sequence[str], values: Sequence[Value]) -> dict[int, str]:
-    """Return the SQL of new values by column id. Raises ``SqlError`` for a column that is set twice."""
+    """Return the SQL of new values by column id. Raise ``SqlError`` for a column that is set twice."""
     found: dict[int, str] = {}
     for name, value in zip(columns, values, strict=True):
         column = scope.table.schema.find(name)

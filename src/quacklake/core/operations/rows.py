@@ -25,7 +25,7 @@ class RowMapping(Protocol[_Instance]):
     """The mapping between rows and instances of a dataclass."""
 
     def match(self, names: Sequence[str]) -> list[str]:
-        """Return the names of columns that have a field. Raises ``SchemaMismatchError`` for a missing column."""
+        """Return the names of columns that have a field. Raise ``SchemaMismatchError`` for a missing column."""
 
     def from_batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[_Instance]:
         """Yield the rows of Arrow batches as instances, a batch at a time."""
@@ -33,7 +33,7 @@ class RowMapping(Protocol[_Instance]):
 
 @provided
 def map_rows(row: type[Row]) -> RowMapping[Row]:
-    """Return the mapping of a dataclass. Raises ``InputError`` for a field whose type no column has."""
+    """Return the mapping of a dataclass. Raise ``InputError`` for a field whose type no column has."""
     raise NotImplementedError
 
 
@@ -61,7 +61,7 @@ class Rows(ABC):
         return frame
 
     def to_polars(self) -> polars.DataFrame:
-        """Return the rows as a polars frame, intervals as durations. Raises ``InputError`` for one with months."""
+        """Return the rows as a polars frame, intervals as durations. Raise ``InputError`` for one with months."""
         rows = for_polars(self.to_arrow())
         frame: polars.DataFrame = need("polars").from_arrow(rows)
         return frame
@@ -90,7 +90,7 @@ class Rows(ABC):
 def for_polars(rows: pa.Table) -> pa.Table:
     """Return rows with durations in place of intervals, which polars does not have.
 
-    Raises ``InputError`` for a column of intervals with months.
+    Raise ``InputError`` for a column of intervals with months.
     """
     from quacklake.core.format.intervals import holds_intervals
 
@@ -118,7 +118,7 @@ def _with_durations(rows: pa.Table) -> pa.Table:
 
 
 def need(name: str) -> Any:
-    """Import an optional package. Raises ``MissingExtraError``."""
+    """Import an optional package. Raise ``MissingExtraError``."""
     try:
         return importlib.import_module(name)
     except ImportError:

@@ -36,7 +36,7 @@ def _is_readable(schema: pa.Schema) -> bool:
 
 
 def readable_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the schema with types that DuckDB can read; unchanged if it reads all. Raises ``SchemaMismatchError``."""
+    """Return the schema with types that DuckDB can read; unchanged if it reads all. Raise ``SchemaMismatchError``."""
     if _is_readable(schema):
         return schema
     fields = [field.with_type(_type(field.type, field.name)) for field in schema]
@@ -44,7 +44,7 @@ def readable_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def readable(rows: Any, schema: pa.Schema) -> Any:
-    """Convert a table or batch to a schema of ``readable_schema``. Raises ``SchemaMismatchError``."""
+    """Convert a table or batch to a schema of ``readable_schema``. Raise ``SchemaMismatchError``."""
     if rows.schema.types == schema.types:
         return rows
     columns = [_array(column, field) for column, field in zip(rows.columns, schema, strict=True)]
@@ -190,7 +190,7 @@ class Source:
         return self._checked()
 
     def _checked(self) -> pa.Table:
-        """Return the rows in memory. Raises ``ConstraintError`` for a value that cannot be stored unchanged."""
+        """Return the rows in memory. Raise ``ConstraintError`` for a value that cannot be stored unchanged."""
         assert self.table is not None
         check_values(self.table)
         return self.table

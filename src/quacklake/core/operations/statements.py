@@ -218,7 +218,7 @@ class MergeBuilder:
     def execute(self) -> MergeResult:
         """Run the merge, in one snapshot, and return the numbers of changed rows.
 
-        Raises ``ConstraintError``, with a few keys, when several rows of the source would change one row.
+        Raise ``ConstraintError``, with a few keys, when several rows of the source would change one row.
         """
         raise NotImplementedError
 

@@ -20,7 +20,7 @@ def open_store(
     closed: Sequence[str] = (),
     tenant: str | None = None,
 ) -> Store:
-    """Open the store at ``root`` for a catalog (tenant) or a plain lake. Raises ``ConfigError``.
+    """Open the store at ``root`` for a catalog (tenant) or a plain lake. Raise ``ConfigError``.
 
     >>> from quacklake.config import resolve
     >>> open_store("/data/lake", resolve(env={})).scheme
@@ -39,7 +39,7 @@ def open_store(
 
 
 def open_backups(root: str, config: Config) -> Store:
-    """Open a place of backups, encrypted if the settings have a key. Raises ``ConfigError``."""
+    """Open a place of backups, encrypted if the settings have a key. Raise ``ConfigError``."""
     if config.backup_key is None:
         return open_store(root, config)
     key = parse_key(config.backup_key.reveal())
@@ -50,7 +50,7 @@ def open_backups(root: str, config: Config) -> Store:
 
 
 def narrowed(config: Config, root: str, tenant: str | None) -> Config:
-    """Return settings with only the options that ``stores`` has for a catalog or data path. Raises ``ConfigError``."""
+    """Return settings with only the options that ``stores`` has for a catalog or data path. Raise ``ConfigError``."""
     if config.stores is None:
         return config
     options = config.stores.find(tenant, root)

@@ -12,7 +12,7 @@ from quacklake.errors import InputError
 
 
 def instant(time: object) -> dt.datetime:
-    """Return a time in UTC; text and naive times are UTC. Raises ``InputError``."""
+    """Return a time in UTC; text and naive times are UTC. Raise ``InputError``."""
     if isinstance(time, str):
         try:
             return parse_time(time)
@@ -31,7 +31,7 @@ Age: TypeAlias = "dt.datetime | dt.timedelta | str"
 
 
 def span(age: object) -> dt.timedelta:
-    """Return the span of a ``timedelta`` or of text such as ``7 days`` or ``7d``. Raises ``InputError``."""
+    """Return the span of a ``timedelta`` or of text such as ``7 days`` or ``7d``. Raise ``InputError``."""
     try:
         found = parse_duration(age, bare=False)
     except ValueError:
@@ -61,7 +61,7 @@ def before(age: object) -> dt.datetime:
 
 
 def check_version(version: object) -> int:
-    """Return the id of a snapshot. Raises ``InputError`` for anything else."""
+    """Return the id of a snapshot. Raise ``InputError`` for anything else."""
     try:
         if isinstance(version, bool):
             raise TypeError

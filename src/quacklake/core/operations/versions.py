@@ -54,7 +54,7 @@ def _check_tag(tag: str) -> str:
 
 
 def find_snapshot(reader: Reader, version: Version) -> Snapshot:
-    """Return the snapshot of a version. Raises ``NotFoundError`` when it does not exist or has expired."""
+    """Return the snapshot of a version. Raise ``NotFoundError`` when it does not exist or has expired."""
     if isinstance(version, str) and is_tag(version):
         try:
             return own_tables.tagged(reader, version)

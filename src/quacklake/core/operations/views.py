@@ -26,7 +26,7 @@ MOST_VIEWS = 16
 
 
 def check_tags(tags: Mapping[Any, Any]) -> dict[str, str | None]:
-    """Return tags in stored form, as text. Raises ``InputError``."""
+    """Return tags in stored form, as text. Raise ``InputError``."""
     for key, value in tags.items():
         if not isinstance(key, str) or not key or not (value is None or isinstance(value, str)):
             raise InputError(f"the tag {key!r} must be text, and so must its value")
@@ -34,7 +34,7 @@ def check_tags(tags: Mapping[Any, Any]) -> dict[str, str | None]:
 
 
 def check_macro(tx: Transaction, schema: str, variant: MacroVariant, *, is_table: bool) -> MacroVariant:
-    """Return a form of a new macro in stored form; the tables it names need not exist yet. Raises ``InputError``."""
+    """Return a form of a new macro in stored form; the tables it names need not exist yet. Raise ``InputError``."""
     with parser() as connection:
         parameters = tuple(
             replace(each, default=parse_expression(connection, str(each.default)))
@@ -88,7 +88,7 @@ def _default(parameter: MacroParameter) -> str:
 
 
 def forms_of(macro: MacroInfo) -> str:
-    """Return the forms of a macro as CREATE MACRO takes them. Raises ``InputError`` for a body that is none."""
+    """Return the forms of a macro as CREATE MACRO takes them. Raise ``InputError`` for a body that is none."""
     forms = []
     with parser() as connection:
         for variant in macro.variants:
@@ -104,7 +104,7 @@ def forms_of(macro: MacroInfo) -> str:
 def order_macros(
     keys: Sequence[str] | SortSpec | None, find: Callable[[], Sequence[MacroInfo]]
 ) -> tuple[OrderMacro, ...]:
-    """Return the macros that a sort order uses; ``find`` is called if there may be any. Raises ``InputError``."""
+    """Return the macros that a sort order uses; ``find`` is called if there may be any. Raise ``InputError``."""
     texts = [key.expression for key in keys.keys] if isinstance(keys, SortSpec) else list(keys or ())
     called = {fold(name) for text in texts for name in _CALLED.findall(text)}
     if not called:
@@ -121,7 +121,7 @@ def order_macros(
 
 
 def make_variant(parameters: Parameters, sql: str) -> MacroVariant:
-    """Return a form of a macro whose SQL is not checked yet. Raises ``InputError``."""
+    """Return a form of a macro whose SQL is not checked yet. Raise ``InputError``."""
     if isinstance(parameters, str):
         raise InputError("parameters must be a list of names")
     given = dict(parameters) if isinstance(parameters, Mapping) else dict.fromkeys(parameters)

@@ -72,7 +72,7 @@ class Rules(Protocol):
         """Return a table with its visible columns, or None for a hidden one. ``derived`` is a materialized view."""
 
     def visible(self, table: TableInfo, *, derived: bool) -> Visible | None:
-        """Return what may be read of a whole table; None for all of it. Raises ``NotPermittedError`` for nothing."""
+        """Return what may be read of a whole table; None for all of it. Raise ``NotPermittedError`` for nothing."""
 
     def shows_files(self, table: TableInfo, *, derived: bool) -> bool:
         """Return whether the files of a table may be read as they are, with all rows and columns that they ever had."""

@@ -129,7 +129,7 @@ class Attachments:
 
     @property
     def planner(self) -> duckdb.DuckDBPyConnection:
-        """The database without rows. Raises ``ClosedError`` after ``close``."""
+        """The database without rows. Raise ``ClosedError`` after ``close``."""
         with self.lock:
             self._is_clean = False
             found = self._taken()
@@ -147,7 +147,7 @@ class Attachments:
     def plain_planner(self) -> duckdb.DuckDBPyConnection:
         """Return the database without rows for a cursor that explains plain queries, and leaves nothing behind.
 
-        It need not know the lakes, and another session may get it later. Raises ``ClosedError`` after ``close``.
+        It need not know the lakes, and another session may get it later. Raise ``ClosedError`` after ``close``.
         """
         with self.lock:
             return self._taken() if self.planners.reuse else self.planner
@@ -244,7 +244,7 @@ class Attachments:
         context.config = replace(context.config, **changes)
 
     def setting(self, name: str) -> Any:
-        """Return the value of a lake setting for ``current_setting``. Raises ``ConfigError`` for an unknown setting."""
+        """Return the value of a lake setting for ``current_setting``. Raise ``ConfigError`` for an unknown setting."""
         field = SETTING_NAMES.get(name, name)
         if field in BY_NAME:
             found = self.settings.get(field, BY_NAME[field].default)
@@ -285,7 +285,7 @@ class Attachments:
         return self.attached.get(key)
 
     def find(self, alias: str) -> Attached:
-        """Return the lake with this name. Raises ``NotFoundError`` when there is none."""
+        """Return the lake with this name. Raise ``NotFoundError`` when there is none."""
         found = self.get(alias)
         if found is None:
             known = [attached.alias for attached in self.lakes.values()]
@@ -400,7 +400,7 @@ class Names:
 
 
 def _parts(names: Sequence[str]) -> tuple[str | None, str | None, str]:
-    """Split a dotted name into catalog, schema and name. Raises ``SqlError`` for more parts."""
+    """Split a dotted name into catalog, schema and name. Raise ``SqlError`` for more parts."""
     if len(names) > 3:
         raise SqlError(f"{'.'.join(names)!r} has too many parts", hint="write catalog.schema.name")
     padded = [None] * (3 - len(names)) + list(names)

@@ -141,7 +141,7 @@ class Binder:
         """Return the query with its scans planned. With ``target``, the first table in FROM also returns row positions.
 
         ``looking`` says that the result changes nothing, so that metadata may answer instead of rows. ``change`` may
-        alter the tree before names are looked up. Raises ``SqlError`` or ``NotFoundError``.
+        alter the tree before names are looked up. Raise ``SqlError`` or ``NotFoundError``.
         """
         connection = self.session.connection
         parsed = tree.parse(connection, sql)
@@ -237,7 +237,7 @@ class Binder:
         return planner
 
     def check(self, sql: str, target: Target, tx: Transaction, aliases: Sequence[str] = ()) -> str:
-        """Return the text of a query for storing it as ``target``. Raises ``SqlError`` when it cannot run."""
+        """Return the text of a query for storing it as ``target``. Raise ``SqlError`` when it cannot run."""
         connection = self.session.connection
         parsed = tree.parse(connection, sql)
         text = tree.stored(connection, sql, parsed)

@@ -96,7 +96,7 @@ def find_source(session: Session, name: str) -> pa.Table | None:
 
 @provided
 def read_rows(value: Any) -> Any:
-    """Return rows that can be read repeatedly under a name. Raises ``SchemaMismatchError`` for a value without rows."""
+    """Return rows that can be read repeatedly under a name. Raise ``SchemaMismatchError`` for a value without rows."""
     raise NotImplementedError
 
 

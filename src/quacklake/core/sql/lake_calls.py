@@ -100,7 +100,7 @@ class LakeCall:
 
     @property
     def lake(self) -> LakeHandle:
-        """The whole lake. Raises ``SqlError`` at a single snapshot."""
+        """The whole lake. Raise ``SqlError`` at a single snapshot."""
         if self.attached.lake is None:
             raise SqlError(f'"{self.attached.alias}" is attached at one snapshot')
         return self.attached.lake
@@ -113,13 +113,13 @@ class LakeCall:
         return self.session.keeper or LakeMaintenance(self.lake)
 
     def need(self, name: str) -> Any:
-        """Return an argument. Raises ``SqlError`` when it is missing."""
+        """Return an argument. Raise ``SqlError`` when it is missing."""
         if self.given.get(name) is None:
             raise SqlError(f'Binder Error: the argument "{name}" is missing')
         return self.given[name]
 
     def table(self, tx: Transaction, name: str = "table_name", schema: str = "schema") -> TableInfo:
-        """Return the table that the arguments name. Raises ``NotFoundError`` when it does not exist."""
+        """Return the table that the arguments name. Raise ``NotFoundError`` when it does not exist."""
         text, owner = str(self.need(name)), self.given.get(schema)
         ref = TableRef(str(owner), text) if owner is not None else TableRef(DEFAULT_SCHEMA, text)
         found = tx.get_table(ref.schema, ref.name)

@@ -289,7 +289,7 @@ def _values(binder: Binder, arguments: list[Node]) -> tuple[list[Any], dict[str,
 def bind(
     name: str, positional: Sequence[Any], named: dict[str, Any], parameters: Sequence[str], others: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the arguments of a call by name. Raises ``SqlError`` for arguments that the function does not have."""
+    """Return the arguments of a call by name. Raise ``SqlError`` for arguments that the function does not have."""
     if len(positional) > len(parameters):
         raise SqlError(f"Binder Error: {name} takes at most {len(parameters)} arguments, {len(positional)} were given")
     found = dict(zip(parameters, positional, strict=False))

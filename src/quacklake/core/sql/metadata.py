@@ -44,7 +44,7 @@ def relation(session: Session, names: Sequence[str]) -> pa.Table | None:
 
 
 def rows(attached: Attached, name: str) -> pa.Table:
-    """Return a metadata table of a lake. Raises ``NotFoundError`` if it does not exist."""
+    """Return a metadata table of a lake. Raise ``NotFoundError`` if it does not exist."""
     with attached.context.catalog.read() as reader:
         found = metadata_table(reader, name)
     if found is None:

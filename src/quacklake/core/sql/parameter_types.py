@@ -47,7 +47,7 @@ _MOST_PLANS = 60
 def parameter_types(session: Session, cursor: Cursor) -> dict[str, str]:
     """Return the type of each parameter of an admitted statement by its name or number.
 
-    A nested type is told by its kind alone, such as ``LIST``. Raises ``SqlError`` or ``NotFoundError`` for a statement
+    A nested type is told by its kind alone, such as ``LIST``. Raise ``SqlError`` or ``NotFoundError`` for a statement
     that cannot be bound.
     """
     names = {fold(word.text[1:]) for word in cursor.words if word.kind == "parameter"}

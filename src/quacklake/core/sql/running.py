@@ -57,7 +57,7 @@ class Running:
 
     @contextmanager
     def working(self, budget: TimeBudget) -> Iterator[None]:
-        """Run a block that can be stopped. Raises ``CancelledError`` or ``StatementTimeoutError`` when it was."""
+        """Run a block that can be stopped. Raise ``CancelledError`` or ``StatementTimeoutError`` when it was."""
         if self._scope is not None:
             yield
             return

@@ -167,7 +167,7 @@ class Session:
     def register(self, name: str, rows: Any) -> None:
         """Give a name to rows: a frame, Arrow data, or anything else that ``Table.append`` takes.
 
-        Statements of all connections to the same lakes can use the name. Raises ``AlreadyExistsError`` when a table has
+        Statements of all connections to the same lakes can use the name. Raise ``AlreadyExistsError`` when a table has
         it.
         """
         check_name(name, "table")
@@ -183,7 +183,7 @@ class Session:
         self.attachments.frames[fold(name)] = found
 
     def unregister(self, name: str) -> None:
-        """Remove a name that ``register`` has added. Raises ``NotFoundError`` if it does not exist."""
+        """Remove a name that ``register`` has added. Raise ``NotFoundError`` if it does not exist."""
         if self.attachments.frames.pop(fold(name), None) is None:
             raise NotFoundError(f'nothing is registered as "{name}"', hint=nearest(name, self.attachments.frames))
 
@@ -232,7 +232,7 @@ class Session:
     def sql(self, text: str, params: Parameters = None) -> Result:
         """Run one or several statements and return the result of the last one.
 
-        ``params`` are values for ``?`` and ``$1`` (a list) or ``$name`` (a dictionary). Raises ``SqlError`` with the
+        ``params`` are values for ``?`` and ``$1`` (a list) or ``$name`` (a dictionary). Raise ``SqlError`` with the
         position in the text, or the error of the operation itself.
         """
         return self._from(text, params)
@@ -261,7 +261,7 @@ class Session:
             self._frame = None
 
     def commit(self) -> None:
-        """Commit the open transaction. Raises ``SqlError`` for one that an error has aborted, and rolls it back."""
+        """Commit the open transaction. Raise ``SqlError`` for one that an error has aborted, and rolls it back."""
         is_aborted = self.work.is_aborted(self.connection)
         self.sql("COMMIT")
         if is_aborted:
@@ -359,7 +359,7 @@ class Session:
     def parameter_types(self, sql: str) -> dict[str, str]:
         """Return DuckDB's types of the parameters of a statement by their names or numbers, without running it.
 
-        A parameter that may have any type is a VARCHAR. Raises ``SqlError`` for a statement that is wrong or not
+        A parameter that may have any type is a VARCHAR. Raise ``SqlError`` for a statement that is wrong or not
         allowed.
         """
         from quacklake.core.sql.parameter_types import parameter_types
@@ -370,7 +370,7 @@ class Session:
     def with_columns(self, sql: str) -> str:
         """Return an INSERT with the names of the columns that it fills by their order; any other statement as it is.
 
-        Raises ``SqlError`` or ``NotFoundError`` for a statement that is wrong or not allowed.
+        Raise ``SqlError`` or ``NotFoundError`` for a statement that is wrong or not allowed.
         """
         from quacklake.core.sql.statements import inserting
 

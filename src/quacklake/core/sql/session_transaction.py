@@ -165,7 +165,7 @@ class SessionTransaction:
             self.committed[fold(attached.alias)] = tx.committed.id
 
     def claim_others(self) -> None:
-        """Note that the statement changes a table of DuckDB's own. Raises ``SqlError`` after a write to a lake."""
+        """Note that the statement changes a table of DuckDB's own. Raise ``SqlError`` after a write to a lake."""
         if not self.explicit:
             return
         if self.wrote is not None:
@@ -173,7 +173,7 @@ class SessionTransaction:
         self.wrote_others = True
 
     def begin(self) -> None:
-        """Start a transaction. Raises ``SqlError`` inside one."""
+        """Start a transaction. Raise ``SqlError`` inside one."""
         if self.explicit:
             raise SqlError("TransactionContext Error: cannot start a transaction within a transaction")
         self.explicit = True

@@ -71,7 +71,7 @@ class LakeSessions:
 
 
 def session_of(handle: Handle, *, reuse: bool = False) -> Session:
-    """Return a session whose default catalog is this lake, named ``lake``. Raises ``ClosedError`` when it is closed.
+    """Return a session whose default catalog is this lake, named ``lake``. Raise ``ClosedError`` when it is closed.
 
     With ``reuse`` it may have the database of another one that has closed, and leave it to the next: a caller runs
     statements in it, and nothing else.

@@ -30,7 +30,7 @@ def expand_texts(
 ) -> None:
     """Replace each call of ``query`` or ``query_table`` with a subquery.
 
-    Raises ``SqlError`` for a text that is not one query or not the name of a table.
+    Raise ``SqlError`` for a text that is not one query or not the name of a table.
     """
     for node in tree.nodes(parsed):
         if node.get("type") != "TABLE_FUNCTION":

@@ -34,7 +34,7 @@ def copied(tree: Node) -> Node:
 
 
 def parse(connection: duckdb.DuckDBPyConnection, sql: str) -> Node:
-    """Return the tree of one query. Raises ``SqlError`` with the position, or ``Unserializable``."""
+    """Return the tree of one query. Raise ``SqlError`` with the position, or ``Unserializable``."""
     if "\0" in sql:
         raise SqlError("Parser Error: a statement has no NUL character")
     try:

@@ -85,7 +85,7 @@ def _place(view: ViewInfo) -> str:
 
 
 def view_column(context: LakeContext, tx: Transaction, view: ViewInfo, name: str) -> str:
-    """Return a column's name as the view spells it. Raises ``NotFoundError``."""
+    """Return a column's name as the view spells it. Raise ``NotFoundError``."""
     columns: list[str] = read_view(context, tx, view, limit=0).column_names
     found = next((column for column in columns if fold(column) == fold(name)), None)
     if found is None:
@@ -94,7 +94,7 @@ def view_column(context: LakeContext, tx: Transaction, view: ViewInfo, name: str
 
 
 def check_view(context: LakeContext, tx: Transaction, schema: str, sql: str, aliases: tuple[str, ...]) -> str:
-    """Return the query of a new view in stored form. Raises ``InputError`` or ``NotFoundError`` when it cannot run."""
+    """Return the query of a new view in stored form. Raise ``InputError`` or ``NotFoundError`` when it cannot run."""
     with _reading(context, tx) as session:
         text = parse_query(session.connection, sql).sql
         target = Target(session.attachments.find("lake"), schema, "")

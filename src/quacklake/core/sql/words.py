@@ -89,7 +89,7 @@ class Word:
 
 
 def words_of(text: str, lexer: re.Pattern[str] | None = None) -> list[Word]:
-    """Return the words of a text. Raises ``SqlError`` for a string, a name or a comment without an end.
+    """Return the words of a text. Raise ``SqlError`` for a string, a name or a comment without an end.
 
     >>> [(word.kind, word.text) for word in words_of("SELECT 'a b' -- c")]
     [('word', 'SELECT'), ('string', "'a b'")]
@@ -249,7 +249,7 @@ class Cursor:
         return True
 
     def expect(self, *keywords: str) -> None:
-        """Consume these keywords. Raises ``SqlError`` at the first that does not come next."""
+        """Consume these keywords. Raise ``SqlError`` at the first that does not come next."""
         for keyword in keywords:
             if not self.accept(keyword):
                 raise self.unexpected()
@@ -384,7 +384,7 @@ class Cursor:
 def numbered(text: str) -> str:
     """Return the text with ``$n`` in place of every ``?``, and plain names in place of those that need quotes.
 
-    The text of a PREPARE stays unchanged: it is numbered when it is executed. Raises ``SqlError`` for a mix of names
+    The text of a PREPARE stays unchanged: it is numbered when it is executed. Raise ``SqlError`` for a mix of names
     and numbers.
 
     >>> numbered("UPDATE t SET a = ?, b = ? WHERE id = ?")
@@ -433,7 +433,7 @@ def _encoded(name: str) -> str:
 def supplied(cursor: Cursor, params: Any) -> dict[str, Any] | None:
     """Return the values of parameters by their names or numbers in a text from ``numbered``; None if there are none.
 
-    Raises ``SqlError`` for others than the text has.
+    Raise ``SqlError`` for others than the text has.
     """
     if cursor.words and cursor.words[0].upper == "PREPARE":
         return None

@@ -66,7 +66,7 @@ class SealedStore(Store):
     _key: bytes
 
     def with_key(self, key: bytes) -> SealedStore:
-        """Set the key, and return the store. Raises ``MissingExtraError`` without the library."""
+        """Set the key, and return the store. Raise ``MissingExtraError`` without the library."""
         _library()
         self._key = key
         return self

@@ -140,7 +140,7 @@ class Conversion(Registry):
         return scoped.registry(sa.Table(name, sa.MetaData(), *columns, schema=self.meta.metadata.schema))
 
     def _empty_inlined(self) -> list[sa.Table]:
-        """Return the tables for inlined rows. Raises ``UnsupportedFeatureError`` if one has a row."""
+        """Return the tables for inlined rows. Raise ``UnsupportedFeatureError`` if one has a row."""
         schema, found = self.meta.metadata.schema, []
         for name in sa.inspect(self.connection).get_table_names(schema):
             if parse_table_name(name) is None:
@@ -280,7 +280,7 @@ class MySQLConversion(Conversion):
     def convert(
         self, name: str | None, data_path: str | None, path_of: Callable[[str, str], str], folder: str | None = None
     ) -> list[CatalogRow]:
-        """Create a shared lake; see ``Conversion.convert``. Raises ``CommitConflict`` if another client wrote."""
+        """Create a shared lake; see ``Conversion.convert``. Raise ``CommitConflict`` if another client wrote."""
         try:
             return super().convert(name, data_path, path_of, folder)
         except Exception:

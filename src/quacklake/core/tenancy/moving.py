@@ -99,7 +99,7 @@ class Moving:
 
         The lake is the same at every snapshot. It names the catalog's files in place, which the catalog then keeps
         until ``release``; with ``copy_data`` it has copies of all files. New files go to ``data_path``, by default next
-        to the database file ``to``. An interrupted export leaves no lake. Raises ``NotFoundError``,
+        to the database file ``to``. An interrupted export leaves no lake. Raise ``NotFoundError``,
         ``AlreadyExistsError``, ``InputError`` for a data path inside that of the shared lake, or
         ``UnsupportedFeatureError``.
         """
@@ -132,7 +132,7 @@ class Moving:
     def release(self, name: str, to: str) -> None:
         """Stop keeping the files of a catalog for the plain lake that was exported to a URL.
 
-        Raises ``NotFoundError`` when none are kept for it.
+        Raise ``NotFoundError`` when none are kept for it.
         """
         if not self._tenancy.take_back(name, str(parse_url(to))):
             raise NotFoundError(f"no files of the catalog '{name}' are kept for a lake at {parse_url(to)}")
@@ -146,7 +146,7 @@ class Moving:
 
         The files stay in place; the catalog never removes them, and writes new ones to its own folder. The plain lake
         does not know the catalog, so files that it cleans up are lost to both. An interrupted adoption leaves no
-        catalog. Raises ``NotFoundError``, ``AlreadyExistsError``, ``UnsupportedVersionError``, or ``InputError`` for a
+        catalog. Raise ``NotFoundError``, ``AlreadyExistsError``, ``UnsupportedVersionError``, or ``InputError`` for a
         lake whose files are among those of catalogs.
         """
         parsed = parse_url(url)
@@ -168,7 +168,7 @@ class Moving:
         """Create a copy of a catalog that is the same at every snapshot and then develops on its own.
 
         No file is copied: the fork names the files of the other catalog, which keeps them while the fork needs them,
-        even if dropped and purged. Stream positions stay behind. Raises ``NotFoundError`` or ``AlreadyExistsError``.
+        even if dropped and purged. Stream positions stay behind. Raise ``NotFoundError`` or ``AlreadyExistsError``.
         """
         with self._open(name) as (_, store):
             root = store.root

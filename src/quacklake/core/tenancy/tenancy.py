@@ -52,7 +52,7 @@ class Tenancy:
         self._catalog.close()
 
     def facts(self) -> SharedFacts | None:
-        """Return the facts of the shared lake, or None if there is none. Raises ``ConfigError`` for a plain lake."""
+        """Return the facts of the shared lake, or None if there is none. Raise ``ConfigError`` for a plain lake."""
         catalog = self._catalog
         path = catalog.url.path
         if path is not None and not path.exists():
@@ -207,7 +207,7 @@ class Tenancy:
             return registry.create(keys, if_not_exists=if_not_exists, path_of=path_of, version=version, folder=folder)
 
     def get(self, name: str) -> CatalogRow:
-        """Return the catalog with a name. Raises ``NotFoundError``."""
+        """Return the catalog with a name. Raise ``NotFoundError``."""
         with self.reading() as registry:
             return registry.need(name)
 

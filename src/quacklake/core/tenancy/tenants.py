@@ -133,7 +133,7 @@ class TenantCatalogs(Moving):
         """Create a catalog, with the schema ``main`` in its first snapshot.
 
         Names are case-insensitive and consist of ASCII letters, digits and ``_ - .``. The files go to the catalog's
-        folder below the data path of the lake, or to ``data_path``, a separate folder or bucket. Raises
+        folder below the data path of the lake, or to ``data_path``, a separate folder or bucket. Raise
         ``AlreadyExistsError`` unless ``if_not_exists``, ``InvalidNameError``, or ``InputError`` for a data path that is
         not separate.
         """
@@ -150,7 +150,7 @@ class TenantCatalogs(Moving):
         return self._tenant(made[0])
 
     def _free_folder(self, name: str, data_path: str, *, if_not_exists: bool) -> str:
-        """Return a full data path. Raises ``InputError`` when it is not separate from those of others."""
+        """Return a full data path. Raise ``InputError`` when it is not separate from those of others."""
         store = open_store(data_path, self._config, tenant=check_tenant_name(name))
         with self._tenancy.reading() as registry:
             folders = whole_folders(registry)
@@ -175,7 +175,7 @@ class TenantCatalogs(Moving):
         return [self._tenant(row) for row in made]
 
     def get(self, name: str) -> Tenant:
-        """Return a catalog by name. Raises ``NotFoundError``."""
+        """Return a catalog by name. Raise ``NotFoundError``."""
         return self._tenant(self._tenancy.get(name))
 
     def list(self, prefix: str = "", *, after: str | None = None, limit: int = _PAGE) -> builtins.list[Tenant]:
@@ -285,7 +285,7 @@ class TenantCatalogs(Moving):
         The limits are ``commits_per_second``, ``concurrent_scans`` (per process), ``bytes`` (of data files at the
         newest snapshot), ``tables`` and ``snapshots``. Limits that are not given stay, None removes a limit, and
         ``reset`` first removes all limits set before. Without a name, they apply to every catalog without limits of its
-        own. They take effect with the next commit or scan, also for clients that have the catalog open. Raises
+        own. They take effect with the next commit or scan, also for clients that have the catalog open. Raise
         ``NotFoundError`` or ``InputError``.
         """
         return self._tenancy.set_limits(name, limits, reset=reset)
@@ -306,7 +306,7 @@ class TenantCatalogs(Moving):
     def grant(self, name: str, role: str, *, read_only: bool = False, dry_run: bool = False) -> builtins.list[str]:
         """Let a database role read and write one catalog, or with ``read_only`` only read it; return the SQL.
 
-        The role then opens this catalog with its own credentials, and even its raw SQL sees no row of another. Raises
+        The role then opens this catalog with its own credentials, and even its raw SQL sees no row of another. Raise
         ``NotFoundError``, or ``InputError`` for a role that bypasses policies.
         """
         return self._tenancy.grant(name, check_name(role, "role"), writable=not read_only, dry_run=dry_run)
@@ -319,7 +319,7 @@ class TenantCatalogs(Moving):
         """Let stock DuckDB read one catalog, and write it if ``writable``, through a separate schema.
 
         ``role`` optionally gives a database role access to it. The catalog's inlined rows are flushed to files, and it
-        inlines none while it is exposed. Raises ``InputError`` when dropped tables still have inlined rows. Can be
+        inlines none while it is exposed. Raise ``InputError`` when dropped tables still have inlined rows. Can be
         called again for another role.
         """
         row, tenancy = self._tenancy.get(name), self._tenancy

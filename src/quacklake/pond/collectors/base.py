@@ -63,7 +63,7 @@ class Run:
             return self.pond.run(self.args, work)
 
     def wait(self, seconds: float) -> None:
-        """Sleep. Raises ``CancelledError`` as soon as the run is told to stop."""
+        """Sleep. Raise ``CancelledError`` as soon as the run is told to stop."""
         if self.stop.wait(seconds):
             raise CancelledError("the collector was told to stop", hint="the next run continues where it was")
 
@@ -85,7 +85,7 @@ class Runnable(Factory):
 
     @abstractmethod
     def run(self, run: Run, config: Mapping[str, Any]) -> Report:
-        """Run once, and return what was done. Raises when nothing could be."""
+        """Run once, and return what was done. Raise when nothing could be."""
 
 
 @dataclass(frozen=True, slots=True)

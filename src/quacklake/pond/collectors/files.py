@@ -20,7 +20,7 @@ _lock = threading.Lock()
 def find_files(folder: Path, patterns: Sequence[str], *, settle: float, most: int, what: str) -> list[Path]:
     """Return the files of a folder, by name, that nobody has written to for a while.
 
-    Raises ``InputError`` for a folder that cannot be read, ``LimitError`` for too many files.
+    Raise ``InputError`` for a folder that cannot be read, ``LimitError`` for too many files.
     """
     for pattern in patterns:
         if ".." in Path(pattern).parts or Path(pattern).is_absolute():

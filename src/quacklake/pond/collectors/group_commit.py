@@ -65,7 +65,7 @@ class SeriesWriter:
     def write(self, tables: Mapping[str, pa.Table], timeout: float) -> None:
         """Return when the rows are in the pond.
 
-        Raises what refused them, and ``ConnectorUnavailableError`` when too many wait.
+        Raise what refused them, and ``ConnectorUnavailableError`` when too many wait.
         """
         batch = Batch(tables)
         if not self._group.put(batch):

@@ -36,7 +36,7 @@ class HttpLimits:
 
     @classmethod
     def of(cls, what: str, given: Mapping[str, Any]) -> HttpLimits:
-        """Return the limits that options set. Raises ``ConfigError``."""
+        """Return the limits that options set. Raise ``ConfigError``."""
         options = Options(what, given)
         timeout, max_wait = options.seconds("timeout", "60s"), options.seconds("max_wait", "2min")
         retries, max_body = options.number("retries", 5, least=0), options.size("max_body", "64MiB")
@@ -56,7 +56,7 @@ class Reply:
 
 
 def check_url(url: str, what: str) -> str:
-    """Return an address without its last slash. Raises ``ConfigError`` for one that would show a secret to others."""
+    """Return an address without its last slash. Raise ``ConfigError`` for one that would show a secret to others."""
     split = urlsplit(url)
     if split.scheme not in ("http", "https") or not split.hostname:
         raise ConfigError(f"{what}: url is not an address", hint="url: https://www.example.org/api")

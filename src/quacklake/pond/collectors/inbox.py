@@ -43,7 +43,7 @@ class InboxOptions:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> InboxOptions:
-        """Return the options of a mapping. Raises ``ConfigError``."""
+        """Return the options of a mapping. Raise ``ConfigError``."""
         options = Options("inbox", config)
         made = cls(
             folder=options.text("folder"),

@@ -57,7 +57,7 @@ class _Lines:
 def parse(text: str, precision: str, now: int, *, max_rows: int, max_columns: int) -> dict[str, pa.Table]:
     """Return the rows of each measurement. ``now`` (nanoseconds) is the time of lines without one.
 
-    Raises ``InputError`` and its kin, with the number of the line; ``LimitError`` for too much of anything.
+    Raise ``InputError`` and its kin, with the number of the line; ``LimitError`` for too much of anything.
     """
     factor = PRECISIONS.get(precision)
     if factor is None:

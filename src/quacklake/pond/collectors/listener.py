@@ -68,7 +68,7 @@ class ListenerOptions:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> ListenerOptions:
-        """Return the options of a mapping. Raises ``ConfigError``."""
+        """Return the options of a mapping. Raise ``ConfigError``."""
         options = Options("http-listener", config)
         made = cls(
             host=options.text("host", "127.0.0.1"),
@@ -292,5 +292,5 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _node_name(name: str) -> str:
-    """Return the name of a series for a measurement. Raises ``InvalidNameError`` for one that no node can have."""
+    """Return the name of a series for a measurement. Raise ``InvalidNameError`` for one that no node can have."""
     return check_name(name.replace("/", "_"))

@@ -35,7 +35,7 @@ class LogOptions:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> LogOptions:
-        """Return the options of a mapping. Raises ``ConfigError``."""
+        """Return the options of a mapping. Raise ``ConfigError``."""
         options = Options("logfile-ingest", config)
         made = cls(
             archived=options.text("archived_pattern", ""),

@@ -33,7 +33,7 @@ class NatsOptions:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> NatsOptions:
-        """Return the options of a mapping. Raises ``ConfigError``."""
+        """Return the options of a mapping. Raise ``ConfigError``."""
         options = Options("nats", config)
         column, zone = options.text("timestamp_column", "") or None, options.text("timezone", "") or None
         made = cls(

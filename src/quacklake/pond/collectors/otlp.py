@@ -37,7 +37,7 @@ class _Rows:
 
 
 def parse(document: Any, *, max_rows: int, max_columns: int) -> Metrics:
-    """Return the rows of a request. Raises ``InputError`` for a document that is none, ``LimitError`` for too much."""
+    """Return the rows of a request. Raise ``InputError`` for a document that is none, ``LimitError`` for too much."""
     found: dict[str, _Rows] = {}
     metrics = Metrics()
     count = 0

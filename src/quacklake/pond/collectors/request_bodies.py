@@ -13,7 +13,7 @@ _BLOCK = 1 << 16
 
 
 def read_body(stream: BinaryIO, headers: Mapping[str, str], limit: int) -> bytes:
-    """Return the body of a request. Raises ``ResultTooLargeError`` above the limit, compressed or not."""
+    """Return the body of a request. Raise ``ResultTooLargeError`` above the limit, compressed or not."""
     if headers.get("Transfer-Encoding", "").lower() == "chunked":
         raw = _chunks(stream, limit)
     else:

@@ -29,7 +29,7 @@ def widen(connection: duckdb.DuckDBPyConnection, readings: pa.Table, what: str, 
     """Return rows in the order of time: ``timestamp``, and a column for each ``name`` among the readings.
 
     Readings have ``name``, ``micros`` (microseconds since 1970) and ``value``; those without a value are left out.
-    Raises ``ConstraintError`` for two different readings of one name and time, and for numbers that are not times.
+    Raise ``ConstraintError`` for two different readings of one name and time, and for numbers that are not times.
     """
     names = sorted({str(each) for each in readings.column("name").unique().to_pylist()})
     _check_names(names, what)

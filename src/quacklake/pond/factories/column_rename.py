@@ -97,7 +97,7 @@ class Rule:
 
 
 def check_transforms(what: str, given: Any) -> list[Any]:
-    """Return transforms: paths of ``column-rename`` nodes, and rules. Raises ``ConfigError`` for anything else."""
+    """Return transforms: paths of ``column-rename`` nodes, and rules. Raise ``ConfigError`` for anything else."""
     if not isinstance(given, list) or not all(isinstance(each, str | Mapping) for each in given):
         hint = "transforms: [/renamed, {type: direct, from: a, to: b}]"
         raise ConfigError(f"{what}: transforms is a list of paths and rules, not {given!r:.40}", hint=hint)
@@ -108,7 +108,7 @@ def check_transforms(what: str, given: Any) -> list[Any]:
 
 
 def steps_of(fs: FS, transforms: Sequence[Any]) -> list[list[Rule]]:
-    """Return the rules of transforms, one list for each. Raises ``ConfigError`` for a path of another node."""
+    """Return the rules of transforms, one list for each. Raise ``ConfigError`` for a path of another node."""
     steps = []
     for each in transforms:
         if isinstance(each, Mapping):

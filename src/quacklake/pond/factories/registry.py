@@ -100,7 +100,7 @@ def factories() -> list[Factory]:
 def find(name: str) -> Factory:
     """Return a factory.
 
-    Raises ``NotFoundError`` that suggests another name, and ``ConfigError`` when the package that brings the factory
+    Raise ``NotFoundError`` that suggests another name, and ``ConfigError`` when the package that brings the factory
     cannot be loaded.
     """
     found = _find(name)
@@ -121,7 +121,7 @@ def _find(name: str) -> Factory | None:
 
 
 def factory_of(node: Node) -> Factory:
-    """Return the factory of a dynamic node. Raises ``NotFoundError`` or ``ConfigError`` if its package is missing."""
+    """Return the factory of a dynamic node. Raise ``NotFoundError`` or ``ConfigError`` if its package is missing."""
     name = str(node.attribute(FACTORY))
     found = _find(name)
     if found is None:

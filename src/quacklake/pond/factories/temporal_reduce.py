@@ -41,7 +41,7 @@ class ReducedOptions:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> ReducedOptions:
-        """Return the options. Raises ``ConfigError``."""
+        """Return the options. Raise ``ConfigError``."""
         options = Options("reduced-series", config)
         source, resolution = options.text("source"), Resolution.parse(options.text("resolution"))
         aggregations = aggregations_of(options.take("aggregations", []))

@@ -56,7 +56,7 @@ class Site:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Site:
-        """Return the site that a mapping describes. Raises ``ConfigError``."""
+        """Return the site that a mapping describes. Raise ``ConfigError``."""
         options = Options("a site", given)
         title, description = options.text("title"), options.text("description", "")
         url, language = options.text("site_url", "").rstrip("/"), options.text("language", "en")

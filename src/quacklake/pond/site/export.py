@@ -63,7 +63,7 @@ def find_site(fs: FS, name: str) -> tuple[str, Site]:
 def export_site(pond: Pond, name: str, folder: Path, *, progress: Progress = silent) -> Built:
     """Write a site into a folder, which is empty or has an earlier export. Files that are the same stay untouched.
 
-    Raises ``AlreadyExistsError`` for a folder with anything else in it.
+    Raise ``AlreadyExistsError`` for a folder with anything else in it.
     """
     path, site = find_site(pond.fs(), name)
     if folder.exists() and any(folder.iterdir()) and not (folder / _MARK).exists():

@@ -29,7 +29,7 @@ class _Handler(SimpleHTTPRequestHandler):
 
 
 def server(folder: Path, port: int = 0) -> ThreadingHTTPServer:
-    """Return a server of a folder, for this machine alone; port 0 is any that is free. Raises ``InputError``."""
+    """Return a server of a folder, for this machine alone; port 0 is any that is free. Raise ``InputError``."""
     if not (folder / "index.html").is_file():
         raise InputError(f"{folder} has no index.html", hint="write the site first: pond export --site NAME --dir DIR")
     try:

@@ -62,7 +62,7 @@ class Ingestion:
         return "replace" if self.replace else "append"
 
     def into(self, tx: LakeTransaction, rows: pa.RecordBatchReader) -> int:
-        """Write the rows in a transaction; return how many. Raises ``AlreadyExistsError`` or ``NotFoundError``."""
+        """Write the rows in a transaction; return how many. Raise ``AlreadyExistsError`` or ``NotFoundError``."""
         name, tables = table_name(self.ref), tx.handle.view()
         exists = tables.get_table(self.ref.schema, self.ref.name) is not None
         if exists and not (self.append or self.replace):
@@ -80,7 +80,7 @@ _FAIL, _APPEND, _REPLACE = 1, 2, 3
 
 
 def ingestion_of(command: Any, schema: str | None) -> Ingestion:
-    """Return what a ``CommandStatementIngest`` asks for. Raises ``UnsupportedFeatureError`` or ``InputError``."""
+    """Return what a ``CommandStatementIngest`` asks for. Raise ``UnsupportedFeatureError`` or ``InputError``."""
     if command.temporary:
         raise UnsupportedFeatureError("a lake has no temporary tables")
     if not command.table:
@@ -100,7 +100,7 @@ def ingestion_of(command: Any, schema: str | None) -> Ingestion:
 
 
 def read_chunk(reader: Any) -> Any:
-    """Return the next batch that a client sends, with its metadata. Raises ``InputError`` for one that is damaged."""
+    """Return the next batch that a client sends, with its metadata. Raise ``InputError`` for one that is damaged."""
     try:
         return reader.read_chunk()
     except flight.FlightError:

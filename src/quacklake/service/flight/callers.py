@@ -123,7 +123,7 @@ class Entrance(flight.ServerMiddlewareFactory):  # type: ignore[misc]
         self._options = options
 
     def start_call(self, info: Any, headers: Mapping[str, list[Any]]) -> Entered:
-        """Return the caller of a call. Raises the status of ``Gate.enter``."""
+        """Return the caller of a call. Raise the status of ``Gate.enter``."""
         with answering():
             given = {name.lower(): values for name, values in headers.items()}
             token, is_basic = _token(_first(given, "authorization"))
@@ -146,7 +146,7 @@ class Handshake(flight.ServerAuthHandler):  # type: ignore[misc]
 
 
 def caller_of(context: Any) -> Caller:
-    """Return the caller of a call. Raises ``UnauthenticatedError`` for one that did not come through the entrance."""
+    """Return the caller of a call. Raise ``UnauthenticatedError`` for one that did not come through the entrance."""
     entered = context.get_middleware(MIDDLEWARE)
     if not isinstance(entered, Entered):
         raise UnauthenticatedError

@@ -116,7 +116,7 @@ MESSAGES: dict[str, Any] = _classes()
 
 
 def parse(name: str, data: bytes) -> Any:
-    """Return a message. Raises ``InputError`` for bytes that are none."""
+    """Return a message. Raise ``InputError`` for bytes that are none."""
     try:
         return MESSAGES[name].FromString(data)
     except (DecodeError, ValueError, RecursionError):
@@ -124,7 +124,7 @@ def parse(name: str, data: bytes) -> Any:
 
 
 def unpack(data: bytes) -> tuple[str, Any]:
-    """Return the name and the value of a message of Flight SQL that is packed as ``Any``. Raises ``InputError``."""
+    """Return the name and the value of a message of Flight SQL that is packed as ``Any``. Raise ``InputError``."""
     try:
         packed = any_pb2.Any.FromString(data)
     except (DecodeError, ValueError, RecursionError):

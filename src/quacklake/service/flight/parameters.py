@@ -83,7 +83,7 @@ def fill_with_nulls(sql: str, types: Mapping[str, str]) -> str:
 def rows_of(sql: str, table: pa.Table) -> Sequence[Mapping[str, Any] | None]:
     """Return the values of each row by the names of parameters: columns are found by name, or by their order.
 
-    Raises ``InputError`` for another number of columns.
+    Raise ``InputError`` for another number of columns.
     """
     names, columns = parameters_of(sql), [fold(name) for name in table.column_names]
     if not columns:

@@ -153,7 +153,7 @@ class Queries:
         self._watch = watch
 
     def slot(self, caller: Caller) -> Callable[[], None]:
-        """Take a slot; results that nobody reads make room. Raises ``TenantBusyError``."""
+        """Take a slot; results that nobody reads make room. Raise ``TenantBusyError``."""
         while True:
             try:
                 return self._slots.take(caller.owner)
@@ -268,7 +268,7 @@ def _stream(result: Result, session: Session, release: Callable[[], None], sessi
 
 
 def run_one(session: Session, sql: str, parameters: Parameters, view: Transaction | None = None) -> Result:
-    """Run one statement, at a given state of the lake. Raises ``InputError`` for several statements or none."""
+    """Run one statement, at a given state of the lake. Raise ``InputError`` for several statements or none."""
     text = single(session, sql)
     if view is not None:
         session.work.read(session.attachments.find(CATALOG), view)
@@ -277,7 +277,7 @@ def run_one(session: Session, sql: str, parameters: Parameters, view: Transactio
 
 
 def single(session: Session, sql: str) -> str:
-    """Return the text of the only statement in a text. Raises ``InputError`` for one about transactions."""
+    """Return the text of the only statement in a text. Raise ``InputError`` for one about transactions."""
     session.guard.text(sql)
     parts = split(sql)
     if len(parts) != 1:
@@ -323,7 +323,7 @@ def _empty(query: str) -> str:
 
 
 def snapshot_of(caller: Caller, version: object, timestamp: object) -> int | None:
-    """Return the snapshot that a request names; None for the newest. Raises ``InputError``."""
+    """Return the snapshot that a request names; None for the newest. Raise ``InputError``."""
     if version is None and timestamp is None:
         return None
     if version is not None and timestamp is not None:

@@ -69,7 +69,7 @@ def digest(plan: ScanPlan) -> str:
 def parts(
     caller: Caller, settings: FlightSettings, ref: TableRef, snapshot: int | None
 ) -> tuple[pa.Schema, list[Part]]:
-    """Return the columns of a table and the parts that are the whole of it. Raises ``NotFoundError``."""
+    """Return the columns of a table and the parts that are the whole of it. Raise ``NotFoundError``."""
     lake = caller.identity.lake
     at = lake.at(version=lake.current_snapshot() if snapshot is None else snapshot)
     name = table_name(ref)
@@ -95,7 +95,7 @@ def _is_plain(scan: TableScan) -> bool:
 
 
 def start(caller: Caller, queries: Queries, settings: FlightSettings, part: Part) -> Stream:
-    """Begin to read a part. Raises ``CommitConflict`` when the files were compacted since the parts were made."""
+    """Begin to read a part. Raise ``CommitConflict`` when the files were compacted since the parts were made."""
     lake = caller.identity.lake
     at: LakeAt = lake.at(version=part.snapshot)
     release = queries.slot(caller)
@@ -148,7 +148,7 @@ def _limited(
 
 
 def names(caller: Caller, most: int, schema: str | None = None) -> list[tuple[TableRef, pa.Schema]]:
-    """Return the tables of a lake, or of a schema, with their columns. Raises ``LimitError`` for too many."""
+    """Return the tables of a lake, or of a schema, with their columns. Raise ``LimitError`` for too many."""
     view = caller.identity.lake.handle.view()
     found = [table for table in view.tables() if schema in (None, table.schema_name)]
     check_listed(len(found), most)

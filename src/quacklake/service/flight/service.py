@@ -109,7 +109,7 @@ class FlightService:
         self._ended = threading.Event()
 
     def serve(self) -> FlightService:
-        """Start to listen, and return. Raises ``ConfigError`` when that is not possible."""
+        """Start to listen, and return. Raise ``ConfigError`` when that is not possible."""
         with self._lock:
             if self._server is None:
                 try:

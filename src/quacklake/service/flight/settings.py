@@ -19,7 +19,7 @@ _LEAST = {"port": 0, "endpoint_bytes": 1}
 class FlightSettings:
     """The address of a Flight server, and its limits for each principal. ``None`` switches a limit off.
 
-    Raises ``ConfigError`` for settings that make no sense.
+    Raise ``ConfigError`` for settings that make no sense.
     """
 
     host: str = "127.0.0.1"
@@ -128,7 +128,7 @@ class FlightSettings:
         )
 
     def size(self, name: str) -> int:
-        """Return a setting that is a number of bytes. Raises ``ConfigError``."""
+        """Return a setting that is a number of bytes. Raise ``ConfigError``."""
         try:
             return parse_size(getattr(self, name))
         except ValueError as error:

@@ -73,7 +73,7 @@ class Statements:
     # -- what is asked -------------------------------------------------------------------------------------------------
 
     def from_json(self, caller: Caller, text: bytes) -> Asked:
-        """Return the statement of a JSON command. Raises ``InputError``."""
+        """Return the statement of a JSON command. Raise ``InputError``."""
         asked = json_object(text, self._settings)
         sql, parameters = asked.get("sql"), asked.get("parameters")
         unknown = asked.keys() - {"sql", "parameters", "version", "timestamp"}
@@ -95,7 +95,7 @@ class Statements:
         return self._sealer.seal(PREPARED, caller.owner, **_facts(asked))
 
     def open(self, caller: Caller, handle: bytes) -> Asked:
-        """Return the statement of a handle. Raises ``InputError`` or ``NotPermittedError``."""
+        """Return the statement of a handle. Raise ``InputError`` or ``NotPermittedError``."""
         return replace(_asked(caller, self._sealer.open(handle, caller.owner, PREPARED)), is_prepared=True)
 
     def bound(self, caller: Caller, asked: Asked, reader: Any) -> Asked:
@@ -287,7 +287,7 @@ def _ipc(table: pa.Table) -> bytes:
 
 
 def json_object(text: bytes, settings: FlightSettings) -> dict[str, Any]:
-    """Return a JSON object. Raises ``InputError``."""
+    """Return a JSON object. Raise ``InputError``."""
     if len(text) > settings.size("max_message"):
         raise InputError("the command is too long")
     try:

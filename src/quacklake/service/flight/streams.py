@@ -34,7 +34,7 @@ class Slots:
         self._taken: Counter[str] = Counter()
 
     def take(self, principal: str) -> Callable[[], None]:
-        """Count one more; return the function that gives it back. Raises ``TenantBusyError``."""
+        """Count one more; return the function that gives it back. Raise ``TenantBusyError``."""
         with self._lock:
             mine = self._taken[principal] >= self._most
             if mine or self._taken.total() >= self._most_of_all:

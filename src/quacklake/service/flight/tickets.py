@@ -42,7 +42,7 @@ class Sealer:
     def open(self, sealed: bytes, principal: str, *kinds: str) -> dict[str, Any]:
         """Return the facts of a sealed text, of one of some kinds.
 
-        Raises ``InputError`` for a text that this server did not seal, is of another kind or too old, and
+        Raise ``InputError`` for a text that this server did not seal, is of another kind or too old, and
         ``NotPermittedError`` for that of another principal.
         """
         text = sealed[len(_MARK) + _SEAL :]

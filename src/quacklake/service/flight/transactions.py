@@ -89,7 +89,7 @@ class Transactions:
         self._open: dict[bytes, OpenTransaction] = {}
 
     def begin(self, caller: Caller) -> bytes:
-        """Return the id of a new transaction. Raises ``TenantBusyError`` when the principal has too many."""
+        """Return the id of a new transaction. Raise ``TenantBusyError`` when the principal has too many."""
         with self._lock:
             mine = [id_ for id_, tx in self._open.items() if tx.principal == caller.owner]
             if len(mine) >= self._settings.max_transactions:
@@ -135,7 +135,7 @@ class Transactions:
 
     @contextmanager
     def session(self, caller: Caller, context: Any, id_: bytes) -> Iterator[Session]:
-        """Lend the session of a transaction, to one call at a time. Raises ``NotFoundError`` for one that has ended."""
+        """Lend the session of a transaction, to one call at a time. Raise ``NotFoundError`` for one that has ended."""
         found = self._find(caller, id_)
         with found.lock:
             if found.ended:

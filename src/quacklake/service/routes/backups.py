@@ -86,7 +86,7 @@ async def verify_backup(
 
 
 def _place(service: Service, lake: Lake) -> str:
-    """Return the place for the backups of a lake. Raises ``InputError`` when the service has none."""
+    """Return the place for the backups of a lake. Raise ``InputError`` when the service has none."""
     place = service.settings.backups.rstrip("/")
     if not place:
         raise InputError("this service has no place for backups", hint="start it with quacklake serve --backups PLACE")

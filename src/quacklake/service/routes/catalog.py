@@ -330,7 +330,7 @@ async def read_changes(
 
 
 def limited(batches: Iterable[pa.RecordBatch], service: Service) -> Iterator[pa.RecordBatch]:
-    """Yield batches within the limits of an answer. Raises ``ResultTooLargeError``."""
+    """Yield batches within the limits of an answer. Raise ``ResultTooLargeError``."""
     rows = size = 0
     for batch in batches:
         rows, size = rows + batch.num_rows, size + batch.nbytes

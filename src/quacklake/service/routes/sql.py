@@ -100,7 +100,7 @@ async def run_sql(request: Request, body: SqlRequest, lake: LakeName = None) -> 
 
 
 def _values(body: SqlRequest) -> Any:
-    """Return the values of the parameters. Raises ``InputError``."""
+    """Return the values of the parameters. Raise ``InputError``."""
     if body.typed_parameters is None:
         return body.parameters
     if body.parameters is not None:
@@ -111,7 +111,7 @@ def _values(body: SqlRequest) -> Any:
 
 
 def wanted_format(request: Request) -> str:
-    """Return the format that a client accepts. Raises ``InputError`` when there is none."""
+    """Return the format that a client accepts. Raise ``InputError`` when there is none."""
     format = chosen(request.headers.get("accept"))
     if format is None:
         raise InputError("the Accept header names no format of rows", hint=", ".join(FORMATS))

@@ -52,7 +52,7 @@ class ChangeClause:
 
 
 def computed(value: Value, scope: ExpressionScope) -> SparkColumn:
-    """Return a value, SQL or Spark column as a Spark column. Raises ``InputError`` if Spark has no literal for it."""
+    """Return a value, SQL or Spark column as a Spark column. Raise ``InputError`` if Spark has no literal for it."""
     if isinstance(value, SparkColumn):
         return value
     if isinstance(value, Expression):
@@ -81,7 +81,7 @@ def stage(
     """Compute the changes of rows once, and return them in the form of ``staged_schema``.
 
     The rows have the table's columns under the alias ``target``, and their positions. With ``source``, rows with a
-    ``SOURCE_ID`` are staged even if no clause changes them. Raises ``SchemaMismatchError`` for a value of another type
+    ``SOURCE_ID`` are staged even if no clause changes them. Raise ``SchemaMismatchError`` for a value of another type
     than its column, ``UnsupportedFeatureError`` for a column that this Spark cannot write.
     """
     time = has_time(staging.session)
@@ -136,7 +136,7 @@ def _columns(table: TableInfo, clauses: Sequence[ChangeClause]) -> list[SparkCol
 
 
 def _given(table: TableInfo, schema: StructType, *, time: bool) -> dict[str, Column]:
-    """Return the values of clauses as columns with their own types. Raises ``SchemaMismatchError``."""
+    """Return the values of clauses as columns with their own types. Raise ``SchemaMismatchError``."""
     fields = [field for field in schema.fields if field.name.startswith("v")]
     only = StructType([StructField(field.name, field.dataType) for field in fields])
     found = with_variants(given_schema(arrow_schema(only, required=False), table.qualified_name), only)
@@ -170,7 +170,7 @@ def _assigned(
 
 
 def named_values(schema: TableSchema, values: Mapping[str, Value], scope: ExpressionScope) -> dict[int, SparkColumn]:
-    """Return assignments by column id. Raises ``InputError``, and ``NotFoundError`` for an unknown column."""
+    """Return assignments by column id. Raise ``InputError``, and ``NotFoundError`` for an unknown column."""
     if not values:
         raise InputError("nothing is set", hint='pass {"column": value}')
     found = {schema.find(name).id: computed(value, scope) for name, value in values.items()}
@@ -233,7 +233,7 @@ def change(
 
     ``choose`` gets the rows with their positions. It returns the rows to change, each at most once, the change, and a
     predicate for the rows that the change depends on. A filter ``where`` in the SQL of the lake or of Arrow, if there
-    is one, chooses the same rows. Raises ``UnsupportedFeatureError`` on Spark 3.5.
+    is one, chooses the same rows. Raise ``UnsupportedFeatureError`` on Spark 3.5.
     """
     require(engine.writer.session, "to change rows")
     changes = Changes(engine, tx, table, tx.plan(table, predicate))

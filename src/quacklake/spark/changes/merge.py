@@ -57,7 +57,7 @@ def conform_keys(
     """Return rows whose key columns have the values that the table would store, in the form that Spark shows.
 
     With ``evolve``, the types are those that the table gets in order to hold the rows. ``beside`` are columns that are
-    not for the table. The caller handles keys that the rows or the table lack. Raises ``SchemaMismatchError`` for keys
+    not for the table. The caller handles keys that the rows or the table lack. Raise ``SchemaMismatchError`` for keys
     that do not fit the table, ``UnsupportedFeatureError`` for keys of a type that Spark cannot compare.
     """
     fields = StructType([each for each in rows.schema.fields if each.name not in beside])
@@ -109,7 +109,7 @@ class SparkMerge(MergeBuilder):
         self._engine, self._ref, self._source, self._on = engine, ref, source, on
 
     def execute(self) -> ChangeMetrics:
-        """Run the merge. Raises ``ConstraintError``, with a few keys, if several source rows would change one row."""
+        """Run the merge. Raise ``ConstraintError``, with a few keys, if several source rows would change one row."""
         with self.staged() as work:
             metrics: ChangeMetrics = self._engine.handle.run(work)
             return metrics

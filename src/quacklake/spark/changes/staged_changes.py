@@ -96,7 +96,7 @@ class FoundRows:
 
 
 def found_rows(rows: DataFrame) -> FoundRows:
-    """Find the changed rows if :attr:`Changes.at_once` holds, mostly in one job. Raises the errors of a write."""
+    """Find the changed rows if :attr:`Changes.at_once` holds, mostly in one job. Raise the errors of a write."""
     with writing():
         each = to_arrow(rows.select(*_PLACE, KIND).limit(_MOST_PLACES + 1))
         words = _words(rows) if each.num_rows > _MOST_PLACES else None
@@ -262,7 +262,7 @@ class Changes:
     def delete_in_tasks(self, where: Filter) -> ChangeMetrics | None:
         """Delete the rows that match a filter, where :attr:`in_tasks` holds. Return None if executors lack quacklake.
 
-        Raises the errors of a write, and ``InputError`` for a filter that fails.
+        Raise the errors of a write, and ``InputError`` for a filter that fails.
         """
         plan, touched = self.plan, touched_files(self.plan, set(self.plan.files.column("data_file_id").to_pylist()))
         facts = (where, self._begins(touched), self.tx.base.id, self.context.writes_vectors(self.table))
@@ -307,7 +307,7 @@ class Changes:
     def apply(
         self, rows: DataFrame, keys: Sequence[str] = (), *, once: bool = False
     ) -> tuple[ChangeMetrics, FoundRows]:
-        """Delete changed rows, write updated ones under their row ids. Raises ``ConstraintError`` if ambiguous."""
+        """Delete changed rows, write updated ones under their row ids. Raise ``ConstraintError`` if ambiguous."""
         found = found_rows(rows) if self.at_once else counted_rows(rows, once=once)
         if found.unclear:
             raise self._ambiguous(rows, keys)

@@ -326,7 +326,7 @@ class DriverService:
 
 
 def _asked(table: TableInfo, schema: str, *, changes: bool) -> tuple[tuple[Column, ...], bool]:
-    """Return the columns that Spark requests, and True if it shows times as such. Raises ``SchemaMismatchError``."""
+    """Return the columns that Spark requests, and True if it shows times as such. Raise ``SchemaMismatchError``."""
     wanted = StructType.fromJson(json.loads(schema))
     time = has_times(wanted)
     fields = wanted.fields

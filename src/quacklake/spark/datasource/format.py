@@ -58,7 +58,7 @@ class SparkFormat:
 
     @classmethod
     def of(cls, session: SparkSession) -> SparkFormat:
-        """Return the lake. Raises ``UnsupportedFeatureError`` without a URL, or for a database of one process."""
+        """Return the lake. Raise ``UnsupportedFeatureError`` without a URL, or for a database of one process."""
         key = str(session._jsparkSession.sessionUUID())
         if key not in _formats:
             _formats[key] = cls(session)
@@ -126,7 +126,7 @@ def remote_stream(
 
     The server shows and logs the options of a plan. So the URL is inside a data source that is registered only for it,
     under a random name. It reaches the processes beside the server that plan a stream, but neither executors nor a
-    checkpoint. Raises ``UnsupportedFeatureError`` without a URL, or for a database that allows only one process.
+    checkpoint. Raise ``UnsupportedFeatureError`` without a URL, or for a database that allows only one process.
     """
     if url is None:
         raise UnsupportedFeatureError(

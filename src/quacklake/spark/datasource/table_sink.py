@@ -59,7 +59,7 @@ class FormatOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, str], known: Sequence[str]) -> FormatOptions:
-        """Parse options. Raises ``InputError`` for an option that does not exist, with the most similar one."""
+        """Parse options. Raise ``InputError`` for an option that does not exist, with the most similar one."""
         values = {name.lower(): value for name, value in given.items()}
         own = {name.lower() for name in (*known, _ALIAS, *(_SPARKS if known is WRITE_STREAM else ()))}
         refuse_unknown([name for name in values if name not in own], known)
@@ -76,7 +76,7 @@ class FormatOptions:
         return text is not None and choice(name, text.lower(), ("true", "false")) == "true"
 
     def batch(self, name: str) -> int | None:
-        """Return the number of a batch, which counts from 0. Raises ``InputError`` for anything else."""
+        """Return the number of a batch, which counts from 0. Raise ``InputError`` for anything else."""
         text = self.get(name)
         if text is not None and not text.isdecimal():
             raise InputError(f"{name} must be the number of a batch, not {text!r}")
@@ -88,7 +88,7 @@ class FormatOptions:
 
     @property
     def table(self) -> TableRef:
-        """The table. Raises ``InputError`` when none is named."""
+        """The table. Raise ``InputError`` when none is named."""
         name = self.get("table")
         if not name:
             raise InputError("no table is named", hint='use .option("table", "sales"), or load("sales")')
@@ -163,7 +163,7 @@ class TableSink:
         self._tried: set[_Batch] = set()
 
     def begin(self, options: Mapping[str, str], schema: str, overwrite: bool) -> tuple[str, bytes]:
-        """Return a name for a write, and the packed task for rows of a schema. Raises the errors of ``append``."""
+        """Return a name for a write, and the packed task for rows of a schema. Raise the errors of ``append``."""
         found = FormatOptions.parse(options, WRITE)
         wrong = next((name for name in _OVERWRITING if found.get(name) is not None and not overwrite), None)
         if wrong is not None:
@@ -174,7 +174,7 @@ class TableSink:
         return id_, task
 
     def commit(self, write: str, written: Sequence[bytes]) -> None:
-        """Commit the results of tasks, in one snapshot. Raises ``SchemaMismatchError`` if the table was altered."""
+        """Commit the results of tasks, in one snapshot. Raise ``SchemaMismatchError`` if the table was altered."""
         self._end(self._writes.pop(write), written)
 
     def abort(self, write: str, written: Sequence[bytes]) -> None:

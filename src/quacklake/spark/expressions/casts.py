@@ -59,7 +59,7 @@ def checked(value: str, type_: str) -> str:
 
 
 def converted(value: str, source: str, target: str) -> str:
-    """Return a value as another type. Raises ``UnsupportedFeatureError`` when Spark would give another value."""
+    """Return a value as another type. Raise ``UnsupportedFeatureError`` when Spark would give another value."""
     if source == target:
         return value
     have, want = parse_type(source), parse_type(target)

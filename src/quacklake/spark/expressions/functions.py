@@ -31,7 +31,7 @@ _DATED = ("date", *STAMPS)
 
 
 def called(translator: Translator, node: Node, arguments: Sequence[Typed]) -> Typed:
-    """Translate a function call. Raises ``UnsupportedFeatureError`` for a function that differs in Spark."""
+    """Translate a function call. Raise ``UnsupportedFeatureError`` for a function that differs in Spark."""
     call = TranslatedCall(translator, node, arguments)
     maker = _MAKERS.get(call.name)
     made = maker(call) if maker is not None else None

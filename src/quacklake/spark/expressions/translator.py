@@ -77,11 +77,11 @@ class ExpressionScope:
     time: bool = False
 
     def condition(self, text: Filter | Expression) -> str:
-        """Return a condition in Spark SQL. Raises ``PredicateError`` or ``UnsupportedFeatureError``."""
+        """Return a condition in Spark SQL. Raise ``PredicateError`` or ``UnsupportedFeatureError``."""
         return self._translated(text, lambda translator, found: translator.cast(found, BOOLEAN).sql)
 
     def value(self, text: str | Expression) -> str:
-        """Return an expression of any type in Spark SQL. Raises the errors of :meth:`condition`."""
+        """Return an expression of any type in Spark SQL. Raise the errors of :meth:`condition`."""
         return self._translated(text, lambda _, found: found.sql)
 
     def _translated(self, given: Filter | Expression, use: Callable[[Translator, Typed], str]) -> str:

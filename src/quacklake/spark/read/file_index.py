@@ -146,7 +146,7 @@ def free_name(name: str, taken: Sequence[str]) -> str:
 
 
 def read_paths(session: SparkSession, store: Store, urls: Sequence[str], schema: str) -> DataFrame:
-    """Return the rows of files, which Spark inspects now. Raises ``UnsupportedFeatureError`` for a hidden name."""
+    """Return the rows of files, which Spark inspects now. Raise ``UnsupportedFeatureError`` for a hidden name."""
     hidden = next((url for url in urls if _HIDDEN.search(url)), None)
     if hidden is not None:
         raise UnsupportedFeatureError(

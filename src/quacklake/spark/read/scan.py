@@ -213,7 +213,7 @@ class SparkScan:
     def frame(self, plan: ScanPlan, *, rows: bool = False) -> DataFrame:
         """Return the rows of a plan, with ``rows`` then ``ROW_COLUMNS``. Reads only footers of old files.
 
-        Raises ``UnsupportedFeatureError`` for a column with one of these names, or of a type that this Spark lacks.
+        Raise ``UnsupportedFeatureError`` for a column with one of these names, or of a type that this Spark lacks.
         """
         return reduce(DataFrame.union, self.parts(plan, rows=rows))
 

@@ -204,7 +204,7 @@ _TYPES: Sequence[tuple[str, st.DataType, pa.DataType]] = (
 
 
 def arrow_schema(schema: st.StructType, *, required: bool) -> pa.Schema:
-    """Return an Arrow schema, with ``required`` also NOT NULL. Raises ``InputError`` for a type that lakes lack."""
+    """Return an Arrow schema, with ``required`` also NOT NULL. Raise ``InputError`` for a type that lakes lack."""
     return pa.schema(
         pa.field(field.name, _arrow_of(field.dataType, field.name), field.nullable or not required) for field in schema
     )

@@ -174,7 +174,7 @@ _lock = threading.Lock()
 
 
 def find_session(session: SparkSession | None, store: Store) -> SparkSession:
-    """Return the given session, else the active, else a new one. Raises ``MissingExtraError``."""
+    """Return the given session, else the active, else a new one. Raise ``MissingExtraError``."""
     if session is None:
         try:  # of this thread, else of the process; building a session would change the settings of the active one
             session = SparkSession.active()

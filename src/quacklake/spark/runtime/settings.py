@@ -62,7 +62,7 @@ _SESSION: Mapping[str, str] = {
 
 
 def parse_version(text: str) -> Version:
-    """Parse the version of Spark. Raises ``UnsupportedVersionError`` for one that is not supported."""
+    """Parse the version of Spark. Raise ``UnsupportedVersionError`` for one that is not supported."""
     found = re.match(r"(\d+)\.(\d+)", text)
     version = (int(found[1]), int(found[2])) if found else (0, 0)
     if not (version == _OLDEST or STEADY <= version <= _NEWEST):

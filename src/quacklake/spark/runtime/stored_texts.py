@@ -101,7 +101,7 @@ _UNKNOWN = ("WINDOW", "PERCENTILE_CONT", "PERCENTILE_DISC")
 def query_text(text: str) -> str:
     """Return the query that a stored text is, as Spark may run it.
 
-    Raises ``SqlError`` for a text that is not one query, and ``NotPermittedError`` for one that might do harm.
+    Raise ``SqlError`` for a text that is not one query, and ``NotPermittedError`` for one that might do harm.
     """
     return _text_of(_parse(text, exp.Query))
 
@@ -109,7 +109,7 @@ def query_text(text: str) -> str:
 def expression_text(text: str, dialect: str = "spark") -> str:
     """Return the expression that a stored text is, as Spark may compute it.
 
-    Raises as ``query_text`` does.
+    Raise as ``query_text`` does.
     """
     tree = _parse(f"SELECT {text}", exp.Select, dialect)
     if len(tree.expressions) != 1 or [name for name, part in tree.args.items() if part] != ["expressions"]:
@@ -136,7 +136,7 @@ def _parse(text: str, kind: type[exp.Expr], dialect: str = "spark") -> exp.Expr:
 def _text_of(tree: exp.Expr) -> str:
     """Return the text of a tree, with every name in backticks and every word checked.
 
-    Raises ``UnsupportedFeatureError`` for a text that means something else than the tree.
+    Raise ``UnsupportedFeatureError`` for a text that means something else than the tree.
     """
     made = _write(tree)
     words = spark_words(made)

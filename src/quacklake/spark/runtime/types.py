@@ -83,7 +83,7 @@ _ADOPTED = (*_TIMES, "uint64", "interval", "timestamp_ns", "int128", "uint128", 
 def quote(name: str) -> str:
     """Return a name in backticks.
 
-    Raises ``UnsupportedFeatureError`` for one that Spark would read as a variable.
+    Raise ``UnsupportedFeatureError`` for one that Spark would read as a variable.
     """
     if "${" in name:
         raise UnsupportedFeatureError(f"Spark would replace ${{ in the name {name!r} by a setting")
@@ -111,7 +111,7 @@ def shown_type(column: Column, *, time: bool) -> str:
 
 
 def stored_type(column: Column) -> str:
-    """Return the Spark type for writing a column. Raises ``UnsupportedFeatureError`` when Spark cannot write it."""
+    """Return the Spark type for writing a column. Raise ``UnsupportedFeatureError`` when Spark cannot write it."""
     return _spelled(column, _stored)
 
 

@@ -23,7 +23,7 @@ _SPARKS = ("DATABASE", "SCHEMA", "NAMESPACE", "CATALOG", "FUNCTION", "PROCEDURE"
 
 
 def run(engine: SparkEngine, sessions: LakeSessions, text: str, params: Parameters = None) -> DataFrame:
-    """Run one statement, and return its rows or counts. Raises ``SqlError``, or the error of the operation itself."""
+    """Run one statement, and return its rows or counts. Raise ``SqlError``, or the error of the operation itself."""
     sql = with_values(only_statement(text), params)
     # with its own transaction, independent of the thread's session
     with sessions.current().cursor() as session:

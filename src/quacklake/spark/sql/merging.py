@@ -38,7 +38,7 @@ _HINT = "compare the column with one value of the source, beside AND alone; or c
 def with_stored_keys(text: str, rows: DataFrame, schema: TableSchema, *, time: bool) -> str:
     """Return a condition on ``target`` and ``source`` with texts in the form of the columns they are compared with.
 
-    Raises ``UnsupportedFeatureError`` for a column of unknown form, or an equality nested in another condition.
+    Raise ``UnsupportedFeatureError`` for a column of unknown form, or an equality nested in another condition.
     """
     own = {fold(column.name): column for column in schema.columns if column.type in (*TEXT_KEYS, *SPELLED)}
     if not own:

@@ -39,7 +39,7 @@ def edited(text: str, edits: Sequence[Edit], keep: Callable[[str], str] = str) -
 
 
 def parse(text: str) -> exp.Expr:
-    """Return the tree of one query or expression. Raises ``SqlError`` with the position."""
+    """Return the tree of one query or expression. Raise ``SqlError`` with the position."""
     try:
         found = sqlglot.parse(hide_calls(text, ["WINDOW"]), dialect=_SPARK)
     except sqlglot.errors.ParseError as error:
@@ -89,7 +89,7 @@ def declaration(table: exp.Table) -> exp.CTE | None:
 
 
 def to_lake(text: str, what: str = "expression") -> str:
-    """Translate Spark SQL into the SQL of the lake. The meaning may differ. Raises ``InputError``."""
+    """Translate Spark SQL into the SQL of the lake. The meaning may differ. Raise ``InputError``."""
     try:
         found = sqlglot.parse(text, dialect=_SPARK)
         if len(found) != 1 or found[0] is None:
@@ -103,7 +103,7 @@ Parameters: TypeAlias = "Sequence[Any] | Mapping[str, Any] | None"
 
 
 def only_statement(text: str) -> str:
-    """Return the one statement of a text. Raises ``SqlError`` when there is not exactly one."""
+    """Return the one statement of a text. Raise ``SqlError`` when there is not exactly one."""
     if not isinstance(text, str):
         raise InputError(f"a statement must be text, not {type(text).__name__}")
     found = split(text, spark_words(text))
@@ -149,7 +149,7 @@ def _value(parameter: str, place: int, params: Sequence[Any] | Mapping[str, Any]
 
 
 def as_literal(value: Any) -> str:
-    """Return a Python value as a literal in Spark SQL. Raises ``InputError`` for a value without a literal."""
+    """Return a Python value as a literal in Spark SQL. Raise ``InputError`` for a value without a literal."""
     match value:
         case None:
             return "NULL"

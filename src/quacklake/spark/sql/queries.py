@@ -70,7 +70,7 @@ def run_stored_query(statement: Statement, text: str, own: Collection[str]) -> D
     """Run a query of somebody else over the lake and some views of the session alone.
 
     ``own`` names these views.
-    Raises ``NotPermittedError`` for what might do harm, and ``NotFoundError`` for any other relation.
+    Raise ``NotPermittedError`` for what might do harm, and ``NotFoundError`` for any other relation.
     """
     return statement.run(Rewriter(statement, own={fold(name) for name in own}).text(query_text(text)))
 
@@ -131,7 +131,7 @@ class Rewriter:
     _computed: dict[tuple[Any, ...], Relation] = field(default_factory=dict)
 
     def text(self, query: str, head: str = "") -> SqlText:
-        """Return a query as Spark runs it. Raises ``SqlError``, and ``NotFoundError`` for a name of the lake."""
+        """Return a query as Spark runs it. Raise ``SqlError``, and ``NotFoundError`` for a name of the lake."""
         try:
             sql = self._query(query, _Scope())
         except RecursionError:
@@ -289,7 +289,7 @@ class Rewriter:
             return self._computed[key]
 
     def translated(self, view: ViewInfo, tx: Transaction, depth: int = 0, outside: Sequence[exp.Expr] = ()) -> Relation:
-        """Translate a view from DuckDB's SQL. Raises ``UnsupportedFeatureError`` if Spark cannot compute it."""
+        """Translate a view from DuckDB's SQL. Raise ``UnsupportedFeatureError`` if Spark cannot compute it."""
 
         def find(named: Named) -> Relation:
             names = [part for part in (named.schema, named.name) if part is not None]
@@ -335,7 +335,7 @@ def _view_alias(names: Sequence[str]) -> str:
 def _computed_view(
     engine: SparkEngine, tx: Transaction, view: ViewInfo, reason: QuacklakeError
 ) -> tuple[DataFrame, TableSchema]:
-    """Return a view that DuckDB computes in the driver. Raises ``UnsupportedFeatureError`` if that is too much."""
+    """Return a view that DuckDB computes in the driver. Raise ``UnsupportedFeatureError`` if that is too much."""
     context = engine.context
     what = f'the view "{view.qualified_name}" cannot be computed by Spark with the same meaning ({reason.message})'
     with context.engine.connection() as connection:

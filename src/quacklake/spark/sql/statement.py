@@ -69,7 +69,7 @@ class Statement:
         return Statement(self.engine, self.session, tx)
 
     def find(self, names: Sequence[str], tx: Transaction) -> TableInfo | ViewInfo | None:
-        """Return a table or view of the lake, or None. Raises ``NotFoundError`` for a name qualified with the lake."""
+        """Return a table or view of the lake, or None. Raise ``NotFoundError`` for a name qualified with the lake."""
         places = list(self.session.names.places(names)) if len(names) <= 3 else []
         for place in places:
             found = tx.get_table(place.schema, place.name) or tx.objects.get_view(place.schema, place.name)

@@ -43,7 +43,7 @@ from quacklake.spark.write.rows import SparkRows
 
 
 def lake_columns(columns: str) -> list[str]:
-    """Return column definitions in the SQL of the lake. Raises ``SqlError``."""
+    """Return column definitions in the SQL of the lake. Raise ``SqlError``."""
     try:
         tree = sqlglot.parse_one(f"CREATE TABLE t ({columns})", dialect="spark")
     except (sqlglot.errors.SqlglotError, RecursionError) as error:
@@ -391,7 +391,7 @@ _HINT = "make it with lake.sql, in the SQL of DuckDB"
 def _lake_query(statement: Statement, target: Target, query: str) -> str:
     """Return a Spark query in DuckDB's SQL, in which every client reads the view.
 
-    It is translated back, with constructs that are known to mean the same, and Spark compares the plans of both. Raises
+    It is translated back, with constructs that are known to mean the same, and Spark compares the plans of both. Raise
     ``SqlError`` and ``NotFoundError`` as Spark does, ``UnsupportedFeatureError`` for a query that may mean something
     else.
     """

@@ -195,7 +195,7 @@ class ViewQuery:
         self.fractions = fractions
 
     def translated(self, sql: str) -> Relation:
-        """Return the rows of a query as a relation. Raises ``UnsupportedFeatureError``, or DuckDB's own error."""
+        """Return the rows of a query as a relation. Raise ``UnsupportedFeatureError``, or DuckDB's own error."""
         document = serialize(self.connection, sql)
         if document["error"] or len(document["statements"]) != 1:
             raise UnsupportedFeatureError("the query cannot be read")

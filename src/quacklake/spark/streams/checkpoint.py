@@ -45,7 +45,7 @@ class SparkCheckpoint:
         self._known: tuple[int, str] | None = None
 
     def content(self, epoch: int) -> BatchContent:
-        """Return what a batch and the one before it hold. Raises ``StreamMismatchError`` for a batch without files."""
+        """Return what a batch and the one before it hold. Raise ``StreamMismatchError`` for a batch without files."""
         if self._known is not None and self._known[0] == epoch - 1:
             before: str | None = self._known[1]
         else:

@@ -162,7 +162,7 @@ class TablePipeline:
         return self
 
     def stop(self) -> None:
-        """Stop after the batch in progress. Raises the error that the pipeline failed with."""
+        """Stop after the batch in progress. Raise the error that the pipeline failed with."""
         self._stopped.set()
         if self._thread is not None:
             self._thread.join()

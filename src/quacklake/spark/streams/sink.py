@@ -100,7 +100,7 @@ class SparkSink:
     def write(
         self, frame: DataFrame, epoch: int, position: str | None = None, content: BatchContent | None = None
     ) -> WrittenBatch:
-        """Commit a batch, unless it is in the lake already. Raises the errors of ``Transaction.mark`` and of writes.
+        """Commit a batch, unless it is in the lake already. Raise the errors of ``Transaction.mark`` and of writes.
 
         A batch with a ``content`` is known by that, and its rows are read even if they are in the lake: Spark keeps the
         state of a query only when all of a batch was computed.
@@ -229,7 +229,7 @@ _RANK = "_ql_rank"
 
 
 def upserted_rows(frame: DataFrame, on: Sequence[str], order_by: str | None) -> DataFrame:
-    """Return the rows of an upsert: all, or the last of each key in an order. Raises ``SchemaMismatchError``."""
+    """Return the rows of an upsert: all, or the last of each key in an order. Raise ``SchemaMismatchError``."""
     if order_by is None:
         return frame
     check_names(frame.columns, [order_by, *on])
@@ -243,7 +243,7 @@ def upsert_merge(merge: SparkMerge, on: Sequence[str]) -> SparkMerge:
 
 
 def changed_rows(frame: DataFrame, on: Sequence[str]) -> DataFrame:
-    """Return the last change of each key, and rows without a valid change type. Raises ``SchemaMismatchError``."""
+    """Return the last change of each key, and rows without a valid change type. Raise ``SchemaMismatchError``."""
     check_names(frame.columns, (CHANGE_TYPE, *on))
     order = [_column(COMMIT_VERSION).desc_nulls_last()] if COMMIT_VERSION in frame.columns else []
     # within one commit, deletes come before inserts
@@ -326,14 +326,14 @@ class StreamHandle:
         return self._error or self.query.exception()
 
     def awaitTermination(self, timeout: int | None = None) -> bool:
-        """Wait until the stream ends. Return True when it has ended. Raises the error that stopped it."""
+        """Wait until the stream ends. Return True when it has ended. Raise the error that stopped it."""
         try:
             return self.query.awaitTermination(timeout) is not False
         except Exception as error:
             raise (self._error or error) from None
 
     def processAllAvailable(self) -> None:
-        """Wait until all current rows are in the table. Raises the error that stopped the stream."""
+        """Wait until all current rows are in the table. Raise the error that stopped the stream."""
         try:
             self.query.processAllAvailable()
         except Exception as error:
@@ -427,7 +427,7 @@ class ConnectHandle(StreamHandle):
         self._thread.join()
 
     def awaitTermination(self, timeout: int | None = None) -> bool:
-        """Wait until the stream ends. Return True when it has ended. Raises the error that stopped it."""
+        """Wait until the stream ends. Return True when it has ended. Raise the error that stopped it."""
         ended = super().awaitTermination(timeout)
         if ended:
             self._thread.join()

@@ -54,14 +54,14 @@ def refuse_unknown(given: Iterable[str], known: Sequence[str]) -> None:
 
 
 def choice(what: str, given: object, known: Sequence[str]) -> str:
-    """Return ``given`` if it is one of the known words. Raises ``InputError`` with the most similar word."""
+    """Return ``given`` if it is one of the known words. Raise ``InputError`` with the most similar word."""
     if given in known:
         return str(given)
     raise InputError(f"{what} cannot be {given!r}", hint=nearest(str(given), known) or f"one of: {', '.join(known)}")
 
 
 def positive(what: str, given: object) -> int | None:
-    """Return a number from 1, or None. Raises ``InputError`` for any other value."""
+    """Return a number from 1, or None. Raise ``InputError`` for any other value."""
     if given is None:
         return None
     if isinstance(given, bool) or not isinstance(given, int) or given < 1:

@@ -119,7 +119,7 @@ class SparkRows:
         return self.writer.session
 
     def add_to(self, tx: Transaction, table: TableInfo) -> None:
-        """Add the rows to a transaction: inlined when they are few, else as files. Raises the errors of ``append``."""
+        """Add the rows to a transaction: inlined when they are few, else as files. Raise the errors of ``append``."""
         time = has_time(self.session)
         matches, given = self._match(table, time=time)
         few = self._small(table, matches, given)
@@ -325,7 +325,7 @@ def _value(found: Match, given: TableSchema, *, time: bool) -> str:
 
 
 def default_of(column: Column, *, time: bool) -> str:
-    """Return the default of a column in Spark SQL. Raises ``UnsupportedFeatureError`` for a computed default."""
+    """Return the default of a column in Spark SQL. Raise ``UnsupportedFeatureError`` for a computed default."""
     if column.default is not None and column.default_kind == "expression":
         raise UnsupportedFeatureError(
             f'the default of "{column.name}" is computed, which Spark cannot do', hint="give the column a value"
@@ -334,7 +334,7 @@ def default_of(column: Column, *, time: bool) -> str:
 
 
 def spark_order(table: TableInfo) -> list[SortBy]:
-    """Return the sort order of a table in Spark SQL. Raises ``UnsupportedFeatureError``."""
+    """Return the sort order of a table in Spark SQL. Raise ``UnsupportedFeatureError``."""
     found = []
     for key in table.sort.keys if table.sort is not None else ():
         if key.dialect != "duckdb":

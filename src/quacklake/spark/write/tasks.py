@@ -141,7 +141,7 @@ class WriteTask:
 def write_task(
     context: LakeContext, table: TableInfo, matches: Sequence[Match], given: TableSchema, kept: Mapping[int, str]
 ) -> WriteTask:
-    """Return the task that writes rows as Spark shows them. Raises ``UnsupportedFeatureError`` for hard types."""
+    """Return the task that writes rows as Spark shows them. Raise ``UnsupportedFeatureError`` for hard types."""
     for found in matches:
         if found.source is None:
             continue

@@ -93,7 +93,7 @@ class SparkWriter:
         self.store = store
 
     def write(self, frame: DataFrame, job: WriteJob) -> list[Written]:
-        """Write rows; a failure leaves files. Raises ``ConstraintError`` or ``UnsupportedFeatureError``."""
+        """Write rows; a failure leaves files. Raise ``ConstraintError`` or ``UnsupportedFeatureError``."""
         require_types(self.session, job.table.schema.columns)
         reach("engine.write.before")
         with telemetry.timed("engine.write", tenant=self.store.label), settings(self.session, WRITING), writing():
@@ -272,7 +272,7 @@ def z_order(frame: DataFrame, columns: Sequence[Column], rows: int) -> SortBy:
     """Return the sort key of a z-order curve, from a sample of ``rows`` rows in shown form, for rows in stored form.
 
     Each column counts by its place among bounds of the sample, so that every distribution fills the curve evenly; then
-    bits alternate. Raises ``UnsupportedFeatureError`` for a type whose two forms sort differently.
+    bits alternate. Raise ``UnsupportedFeatureError`` for a type whose two forms sort differently.
     """
     hard = next((column for column in columns if column.type in _HARD), None)
     if hard is not None:

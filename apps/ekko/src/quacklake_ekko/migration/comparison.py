@@ -113,7 +113,7 @@ def compare(
 
     ``before`` leaves out younger blocks, which a writer may be writing. ``allow_extra`` lets the lake have
     transactions that the files lack, and newer rows of others. The work is done on disk in a temporary folder, in
-    bounded memory. ``record=False`` keeps no answer. Raises ``InputError`` without ``allow_extra`` once files have been
+    bounded memory. ``record=False`` keeps no answer. Raise ``InputError`` without ``allow_extra`` once files have been
     retired, ``SchemaMismatchError`` when the table lacks a column of the files.
     """
     if folder.retired() and not allow_extra:

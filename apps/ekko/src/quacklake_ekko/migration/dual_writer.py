@@ -91,7 +91,7 @@ class _BothSides(BufferedWriter):
         super().__init__(lake, **options)
 
     def write(self, table: str, row: Mapping[str, Any]) -> None:
-        """Do as :meth:`BufferedWriter.write`. Raises ``InputError`` for a node that cannot name a folder."""
+        """Do as :meth:`BufferedWriter.write`. Raise ``InputError`` for a node that cannot name a folder."""
         check_node(row["network"], row["subnet"], row["vm_type"])
         super().write(table, row)
 
@@ -113,7 +113,7 @@ class _BothSides(BufferedWriter):
                 self.arrow.waiting += len(batch)
 
     def close(self) -> None:
-        """Write what is kept, to both sides, and end. Raises what keeps a side from getting it."""
+        """Write what is kept, to both sides, and end. Raise what keeps a side from getting it."""
         super().close()
         self._pay_debt()
         if self._owed and self.arrow.error is not None:

@@ -74,7 +74,7 @@ class ArrowFolder:
 
     @classmethod
     def open(cls, location: str | Path, config: Config) -> ArrowFolder:
-        """Return the folder at a path or URL, with the keys of a lake's settings. Raises ``ConfigError``."""
+        """Return the folder at a path or URL, with the keys of a lake's settings. Raise ``ConfigError``."""
         return cls(open_store(str(location), config))
 
     @property
@@ -85,7 +85,7 @@ class ArrowFolder:
     def files(self) -> tuple[list[ArrowFile], list[SkippedFile]]:
         """Return the batches in the order of their names, and what looks like a batch and is none.
 
-        Raises ``NotFoundError`` when there is neither, as in a wrong folder, unless all have been retired.
+        Raise ``NotFoundError`` when there is neither, as in a wrong folder, unless all have been retired.
         """
         files, skipped = [], self._links()
         for entry in self._store.list(FOLDER):
@@ -102,7 +102,7 @@ class ArrowFolder:
         return sorted(files, key=lambda file: (file.place.stamp, file.path)), skipped
 
     def check(self, file: ArrowFile) -> CheckedFile:
-        """Read a whole file. Raises ``InputError`` or ``CorruptFileError`` that says why it cannot be taken over."""
+        """Read a whole file. Raise ``InputError`` or ``CorruptFileError`` that says why it cannot be taken over."""
         with self._opened(file) as (reader, sha256):
             said = self._metadata(file)
             created = file.place.stamp if said is None else said.created_at
@@ -118,7 +118,7 @@ class ArrowFolder:
         return CheckedFile(file.path, file.size, sha256, actual, kept)
 
     def rows(self, file: ArrowFile, checked: CheckedFile) -> Iterator[pa.Table]:
-        """Yield the rows of a checked file as the lake has them. Raises ``CorruptFileError`` if it has changed."""
+        """Yield the rows of a checked file as the lake has them. Raise ``CorruptFileError`` if it has changed."""
         if checked.kept is not None:
             yield checked.kept
             return

@@ -73,7 +73,7 @@ class ArrowPath:
 
     @classmethod
     def parse(cls, path: str) -> ArrowPath:
-        """Return the parts of a path below the folder of the files. Raises ``InputError``."""
+        """Return the parts of a path below the folder of the files. Raise ``InputError``."""
         found = _PATH.fullmatch(path)
         try:
             if found is None:
@@ -116,7 +116,7 @@ class BatchMetadata:
 
     @classmethod
     def from_json(cls, text: bytes) -> BatchMetadata:
-        """Return the metadata that a file holds. Raises ``InputError``."""
+        """Return the metadata that a file holds. Raise ``InputError``."""
         try:
             values: dict[str, Any] = json.loads(text)
             found = {name: values[name] for name in cls.__dataclass_fields__}

@@ -26,7 +26,7 @@ def retire(lake: Lake, folder: ArrowFolder, *, dry_run: bool = False, progress: 
     """Remove the files of the last comparison, each with its metadata, if they are still as they were compared.
 
     Files that came later or have changed stay, and so does everything else in the folder. Ended in between, it goes on
-    where it was. Raises ``InputError`` unless readers use the lake, the last comparison found no difference, and the
+    where it was. Raise ``InputError`` unless readers use the lake, the last comparison found no difference, and the
     table has at least the rows it had then.
     """
     known = state.load(lake, folder.url)

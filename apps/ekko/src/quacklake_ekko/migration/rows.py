@@ -33,7 +33,7 @@ _REQUIRED = [field.name for field in ROWS if field.name not in ("to_address", "i
 def from_arrow(batch: pa.RecordBatch, created: datetime) -> pa.Table:
     """Return the rows of an Arrow file as the lake has them: ``created`` is when they were ingested.
 
-    Numbers are decimal texts, times are in UTC, and what is empty is NULL. Raises ``SchemaMismatchError`` for other
+    Numbers are decimal texts, times are in UTC, and what is empty is NULL. Raise ``SchemaMismatchError`` for other
     columns or types, ``ConstraintError`` for a NULL that the table does not take.
     """
     columns: dict[str, pa.Array] = {}

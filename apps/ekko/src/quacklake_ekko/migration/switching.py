@@ -26,7 +26,7 @@ _UNREACHABLE = (CatalogError, ConfigError, NotFoundError, StorageError)
 def switch(lake: Lake, folder: ArrowFolder, to: Side) -> MigrationState:
     """Let readers use the lake or the Arrow files, and return the new state.
 
-    Raises ``InputError`` for the lake unless the last comparison found no difference, and for the Arrow files once some
+    Raise ``InputError`` for the lake unless the last comparison found no difference, and for the Arrow files once some
     have been retired.
     """
     state.prepare(lake)
@@ -80,7 +80,7 @@ class TransactionReader:
     ) -> TransactionRows:
         """Return the transactions of a network, a subnet and blocks from ``since`` to before ``until``.
 
-        Raises the lake's own error where the Arrow files cannot stand in for it, as they have been retired.
+        Raise the lake's own error where the Arrow files cannot stand in for it, as they have been retired.
         """
         wanted = list(ROWS.names if columns is None else columns)
         unknown = next((name for name in wanted if name not in ROWS.names), None)

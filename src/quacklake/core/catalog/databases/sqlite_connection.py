@@ -103,7 +103,7 @@ class FileLock:
     # -- locks -------------------------------------------------------------------------------------------------------
 
     def share(self, seconds: float) -> None:
-        """Wait until nobody is in the end of a commit, and keep everybody from it. Raises SQLite's busy error."""
+        """Wait until nobody is in the end of a commit, and keep everybody from it. Raise SQLite's busy error."""
         self._wait(self._try_share, seconds)
 
     def reserve(self, seconds: float) -> None:

@@ -239,7 +239,7 @@ def new_key() -> str:
 
 
 def lend_keys(connection: duckdb.DuckDBPyConnection, variable: str, keys: Sequence[str]) -> None:
-    """Pass keys of the catalog to a connection, as a list in a variable. Raises ``CorruptFileError`` for a bad key."""
+    """Pass keys of the catalog to a connection, as a list in a variable. Raise ``CorruptFileError`` for a bad key."""
     name = f"{variable}_given"
     connection.register(
         name, pa.table({"i": range(len(keys)), "k": pa.array([_raw(key) for key in keys], pa.binary())})

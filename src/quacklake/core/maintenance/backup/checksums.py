@@ -46,7 +46,7 @@ def write(store: Store, folder: str, sums: Mapping[str, str]) -> str:
 
 
 def read(store: Store, folder: str, sha256: str | None) -> dict[str, str]:
-    """Return the hashes of a backup by path; none for one that was made without. Raises ``CorruptFileError``."""
+    """Return the hashes of a backup by path; none for one that was made without. Raise ``CorruptFileError``."""
     if not sha256:
         return {}
     path = f"{folder}{NAME}.arrow"

@@ -95,7 +95,7 @@ def prune(
 ) -> PruneReport:
     """Remove the backups made before a time, except the last ``keep_last``; the newest always stays.
 
-    Raises ``StorageUnavailableError`` while a backup is made, ``CorruptFileError`` when one that stays cannot be read.
+    Raise ``StorageUnavailableError`` while a backup is made, ``CorruptFileError`` when one that stays cannot be read.
     """
     with PruneMark(store, dry_run=dry_run) as mark, KnownPaths() as known:
         _check_no_backup_is_made(store)
@@ -251,7 +251,7 @@ class _Work:
 def back_up(catalog: Catalog, store: Store, target: Store, progress: Progress = silent) -> BackupReport:
     """Back up a lake to another store. An interrupted backup leaves nothing visible, and the next one continues it.
 
-    Raises ``InputError`` for a target in the lake's data path, ``UnsupportedFeatureError`` for an older format version.
+    Raise ``InputError`` for a target in the lake's data path, ``UnsupportedFeatureError`` for an older format version.
     """
     if overlap(store, target):
         raise InputError(
@@ -387,7 +387,7 @@ def restore(
 ) -> None:
     """Restore the lake of a backup into an empty database and an empty data path.
 
-    An interrupted restore leaves no lake, and the files it has copied are not copied again. Raises
+    An interrupted restore leaves no lake, and the files it has copied are not copied again. Raise
     ``AlreadyExistsError`` when there is a lake, or files that are not from the backup. With ``replace_lake`` there is
     an older state of the same lake, which the backup replaces in one transaction; its files stay.
     """
@@ -428,7 +428,7 @@ def lend(source: Store, info: BackupInfo, catalog: Catalog, files: Store, texts:
 
 
 def check_images(source: Store, info: BackupInfo) -> dict[str, str]:
-    """Return the hashes of the files of a backup. Raises ``CorruptFileError`` when its catalog is not what it was."""
+    """Return the hashes of the files of a backup. Raise ``CorruptFileError`` when its catalog is not what it was."""
     sums = checksums.read(source, folder_of(info.id), info.checksums)
     for name in info.images:
         path = f"{folder_of(info.id)}{name}.arrow"

@@ -45,7 +45,7 @@ def write_image(reader: ImageReader, database: str, store: Store, folder: str) -
 
 
 def decoded_pages(reader: ImageReader, database: str, id_: InlinedId, schema: TableSchema) -> Iterator[pa.Table]:
-    """Yield the rows of a table of inlined rows. Raises ``UnsupportedFeatureError`` for rows that cannot be moved."""
+    """Yield the rows of a table of inlined rows. Raise ``UnsupportedFeatureError`` for rows that cannot be moved."""
     name = inline.data_table_name(id_.table_id, id_.schema_version)
     if any(leaf.type == "variant" for leaf in schema.leaves()):
         raise UnsupportedFeatureError(
@@ -80,7 +80,7 @@ def _write_inlined(store: Store, folder: str, name: str, schema: TableSchema, pa
 
 
 def read_batches(store: Store, folder: str, name: str) -> Iterator[pa.RecordBatch | pa.Schema]:
-    """Yield the schema of a file of an image, then its rows. Raises ``CorruptFileError``."""
+    """Yield the schema of a file of an image, then its rows. Raise ``CorruptFileError``."""
     path = f"{folder}{name}.arrow"
     try:
         with store.open_input(path) as source, pa.ipc.open_stream(source) as reader:
@@ -124,7 +124,7 @@ _NO_PLACE = "use the kind of database it came from, or flush the table's inlined
 
 
 def make_inlined_table(writer: ImageWriter, database: str, id_: InlinedId, schema: TableSchema) -> None:
-    """Create a table of inlined rows. Raises ``UnsupportedFeatureError`` when the database cannot hold such rows."""
+    """Create a table of inlined rows. Raise ``UnsupportedFeatureError`` when the database cannot hold such rows."""
     strange = [
         column.name for column in schema.columns if not inline.supports(column, database, prefixed=writer.meta.is_next)
     ]
@@ -209,7 +209,7 @@ def write_manifest(store: Store, info: BackupInfo) -> None:
 
 
 def read_manifest(store: Store, id_: str) -> BackupInfo:
-    """Return a backup by its folder's name, which may be a copy. Raises ``NotFoundError``, ``CorruptFileError``."""
+    """Return a backup by its folder's name, which may be a copy. Raise ``NotFoundError``, ``CorruptFileError``."""
     path = folder_of(id_) + MANIFEST
     if not store.exists(path):
         raise NotFoundError(
@@ -260,7 +260,7 @@ def _made(info: BackupInfo) -> dt.datetime:
 
 
 def choose(store: Store, id_: str | None) -> BackupInfo:
-    """Return a backup by id, or the newest. Raises ``NotFoundError``."""
+    """Return a backup by id, or the newest. Raise ``NotFoundError``."""
     if id_ is not None:
         return read_manifest(store, id_)
     found = list_backups(store)

@@ -69,7 +69,7 @@ def repair(
 ) -> RepairReport:
     """Repair findings of a report, in one snapshot; clients that cache totals or counters then read them again.
 
-    Raises ``CommitConflict`` when another commit came after the report.
+    Raise ``CommitConflict`` when another commit came after the report.
     """
     chosen = tuple(report.findings if findings is None else findings)
     mended = tuple(each for each in chosen if each.fix is not None)

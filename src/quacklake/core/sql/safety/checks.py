@@ -40,7 +40,7 @@ _PLAN_FORMATS = frozenset({"TEXT", "JSON", "HTML", "GRAPHVIZ", "YAML", "MERMAID"
 
 
 def admit(session: Session, cursor: Cursor, *, read_only: bool) -> Cursor:
-    """Return the statement in the form that may run. Raises ``NotPermittedError`` for any other statement."""
+    """Return the statement in the form that may run. Raise ``NotPermittedError`` for any other statement."""
     first = cursor.peek()
     word = "" if first is None else first.upper
     if word in _TRANSACTIONS and not is_of_pipelines(cursor):
@@ -306,7 +306,7 @@ class Measure:
         self._references = 0
 
     def of(self, parsed: Node) -> Size:
-        """Return the size of the query. Raises ``StatementTooLargeError`` or ``NotPermittedError``."""
+        """Return the size of the query. Raise ``StatementTooLargeError`` or ``NotPermittedError``."""
         size = self._query(parsed.get("node", parsed), {})
         self._check(size)
         return Size(size.nodes, size.tables, size.columns, max(1, self._references))

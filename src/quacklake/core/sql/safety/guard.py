@@ -45,7 +45,7 @@ class Safety:
     """Limits for statements from untrusted users: ``quacklake.session(safety=Safety())``.
 
     Such a session reaches the rows of the lakes that Python has attached to it and nothing else: no files, no network,
-    no settings, no Python variables, no metadata. ``None`` switches a limit off. Raises ``ConfigError`` for a limit
+    no settings, no Python variables, no metadata. ``None`` switches a limit off. Raise ``ConfigError`` for a limit
     that makes no sense.
     """
 
@@ -278,7 +278,7 @@ class SafeGuard(Guard):
         return f"SELECT * REPLACE (CASE{cases} ELSE parse_filename(filename) END AS filename) FROM ({query})"
 
     def plan(self, session: Session, text: str) -> str:
-        """Return a plan without file names. Raises ``NotPermittedError`` when they cannot be removed."""
+        """Return a plan without file names. Raise ``NotPermittedError`` when they cannot be removed."""
         places = self._places(session)
         with suppress(ValueError):  # the plan is in another format
             text = json.dumps(_without_files(json.loads(text)), indent=4)

@@ -22,7 +22,7 @@ class ReadingGuard(StoredTextGuard):
     """Lets queries read tables of lakes and registered rows, and nothing else."""
 
     def admit(self, session: Session, cursor: Cursor) -> Cursor:
-        """Return a query. Raises ``NotPermittedError`` for any other statement."""
+        """Return a query. Raise ``NotPermittedError`` for any other statement."""
         if statements.handler(cursor) is not queries.query:
             checks.check_syntax(session, cursor)
             raise NotPermittedError("only a query can run here", hint="write one SELECT")

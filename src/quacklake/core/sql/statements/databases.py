@@ -327,7 +327,7 @@ def drop_secret(session: Session, cursor: Cursor, params: Any) -> Result:
 
 
 def _with_secret(session: Session, url: str, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Replace the name of a secret in ATTACH by the URL and options that it holds. Raises ``NotFoundError``."""
+    """Replace the name of a secret in ATTACH by the URL and options that it holds. Raise ``NotFoundError``."""
     name = url.removeprefix("ducklake:")
     if name and not _NAME.fullmatch(name):
         return url, options

@@ -215,7 +215,7 @@ def _proposed(scope: SessionScope, statement: Insert) -> tuple[str, Any, list[Co
 
 
 def chosen_columns(table: TableInfo, columns: Sequence[str] | None) -> list[Column]:
-    """Return the columns that a statement names, or all of them. Raises ``SqlError`` for one that is named twice."""
+    """Return the columns that a statement names, or all of them. Raise ``SqlError`` for one that is named twice."""
     if columns is None:
         return list(table.schema.columns)
     found = [table.schema.find(name) for name in columns]

@@ -134,7 +134,7 @@ def _scan_of(session: Session, names: list[str]) -> str | None:
 
 
 def native_ddl(session: Session, cursor: Cursor, params: Any) -> Result:
-    """Create, alter or drop an object of DuckDB itself. Raises ``SqlError`` for one that a lake cannot have."""
+    """Create, alter or drop an object of DuckDB itself. Raise ``SqlError`` for one that a lake cannot have."""
     words = [word.upper for word in cursor.words[:4]]
     if "TEMP" in words or "TEMPORARY" in words:
         return session.native(cursor.text, params)

@@ -44,7 +44,7 @@ def counted(count: int) -> Result:
 
 
 def find_table(target: Target, tx: Transaction) -> TableInfo:
-    """Return the table that a statement changes. Raises ``NotFoundError`` with the most similar names."""
+    """Return the table that a statement changes. Raise ``NotFoundError`` with the most similar names."""
     found = tx.get_table(target.schema, target.name)
     if found is not None:
         return found
@@ -89,7 +89,7 @@ class SessionScope(Scope):
         return self.session.fresh_name()
 
     def sql(self, value: Value) -> str:
-        """Return the text of a value. Raises ``SqlError`` unless it is one expression."""
+        """Return the text of a value. Raise ``SqlError`` unless it is one expression."""
         return tree.enclosed(self.connection, str(value.sql))
 
     def insert(self, query: str) -> int:
@@ -115,7 +115,7 @@ class SessionScope(Scope):
     def _seen(self, rows: str, read: str) -> str:
         """Return the changed rows without those that row filters hide, and with masks: also defaults can be secret.
 
-        Raises ``NotPermittedError`` for a principal that may not read the table at all.
+        Raise ``NotPermittedError`` for a principal that may not read the table at all.
         """
         visible = self.tx.visible(self.table)
         if visible is None:
@@ -231,7 +231,7 @@ def run_change(
 
 
 def returning_of(cursor: Cursor) -> str:
-    """Return the text after RETURNING, or an empty text. Raises ``SqlError`` for a parameter in it, as DuckDB does."""
+    """Return the text after RETURNING, or an empty text. Raise ``SqlError`` for a parameter in it, as DuckDB does."""
     if not cursor.accept("RETURNING"):
         return ""
     refuse_parameters(cursor.words[cursor.at :])

@@ -136,7 +136,7 @@ def _schema_of_query(session: Session, bound: Bound, columns: str | None) -> Tab
 
 
 def _numbered(columns: Sequence[Column]) -> TableSchema:
-    """Return columns with new ids, in the order in which stock DuckLake numbers them. Raises ``SqlError``."""
+    """Return columns with new ids, in the order in which stock DuckLake numbers them. Raise ``SqlError``."""
     reserved = next((column.name for column in columns if fold(column.name).startswith(_RESERVED)), None)
     if reserved is not None:
         raise SqlError(f'Binder Error: Column name "{reserved}" is reserved by DuckLake for internal use')
