@@ -30,6 +30,10 @@ _STATES = ("property", "cached_property", "setter", "overload")
 """Decorators of methods whose names are states and no actions."""
 _RIDDLES = re.compile(r"\b(?:that of|those of|one that|ones that|so many|of which|of whom)\b")
 _MAXIMUM = re.compile(r"^_?(?:MOST|LONGEST|LARGEST|FEWEST|BIGGEST)(?:_|$)")
+_PROPER = frozenset(
+    "Content Delta Duck DuckDB DuckLake Hudi Iceberg Java None PostgreSQL Python Quacklake Spark Temperature".split()  # noqa: SIM905
+)
+"""Words that have a capital at the beginning of a hint, too: proper names, values, headers and columns."""
 _VAGUE = frozenset(["each", "found", "given", "known"])
 
 
@@ -136,11 +140,22 @@ def find_hints(modules: list[Module]) -> Iterator[Breach]:
     """Yield hints of errors that begin with a capital or end with a full stop."""
     for module in modules:
         for node in module.find(ast.keyword):
-            if not isinstance(node, ast.keyword) or node.arg != "hint":
-                continue
-            text = ast.unparse(node.value).lstrip("fbr").strip("'\"")
-            if re.match(r"[A-Z][a-z]", text) or (text.endswith(".") and not text.endswith("..")):
-                yield module.breach(node.value, text)
+            if isinstance(node, ast.keyword) and node.arg == "hint":
+                for text in _texts(node.value):
+                    begins = re.match(r"([A-Z][a-z]*) ?\b", text)
+                    if (begins and begins[1] not in _PROPER) or re.search(r"[^.]\.$", text):
+                        yield module.breach(node.value, text)
+
+
+def _texts(node: ast.expr) -> Iterator[str]:
+    """Yield the texts that an expression may be, without what is filled in."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield node.value
+    elif isinstance(node, ast.JoinedStr):
+        yield "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values)
+    elif isinstance(node, ast.IfExp | ast.BoolOp):
+        for part in (node.body, node.orelse) if isinstance(node, ast.IfExp) else node.values:
+            yield from _texts(part)
 
 
 def find_maxima(modules: list[Module]) -> Iterator[Breach]:

@@ -63,7 +63,7 @@ def test_versions_whose_files_a_vacuum_has_removed_are_gone(tmp_path: Path, feed
     for source in (behind, later):
         with pytest.raises(SnapshotExpiredError, match="of the Delta table is gone") as said:
             list(drain(source))
-        assert "Begin without a checkpoint" in str(said.value.hint)
+        assert "begin without a checkpoint" in str(said.value.hint)
     fresh = new_source(path)
     fresh.start()
     assert ids(fresh) == list(range(30))

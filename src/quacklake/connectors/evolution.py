@@ -60,11 +60,11 @@ def check_same(schema: pa.Schema, given: pa.Schema) -> None:
         if place < 0 or given.field(place).type != field.type:
             raise SchemaMismatchError(
                 f'the rows have a column "{field.name}" of the type {field.type}, the sink was initialized without it',
-                hint="Set schema_evolution=true.",
+                hint="set schema_evolution=true",
             )
     lacking = [name for name in given.names if name not in schema.names]
     if lacking:
-        raise SchemaMismatchError(f'the rows lack the column "{lacking[0]}"', hint="Set schema_evolution=true.")
+        raise SchemaMismatchError(f'the rows lack the column "{lacking[0]}"', hint="set schema_evolution=true")
 
 
 class EvolvingSink(StagedSink):

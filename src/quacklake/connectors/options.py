@@ -94,7 +94,7 @@ class ConnectorOptions:
         found = self.text(name, default).lower().replace("-", "_")
         if found not in known:
             raise ConfigError(
-                f"{self.kind}: {name} cannot be {found!r}", hint=nearest(found, known) or f"One of: {', '.join(known)}."
+                f"{self.kind}: {name} cannot be {found!r}", hint=nearest(found, known) or f"one of: {', '.join(known)}"
             )
         return found
 

@@ -39,7 +39,7 @@ class _Stored:
         try:
             values = json.loads(text)
             if values.pop("format") != cls.FORMAT:
-                raise InputError(f"a {cls.__name__} of a later version cannot be read", hint="Upgrade quacklake.")
+                raise InputError(f"a {cls.__name__} of a later version cannot be read", hint="upgrade quacklake")
             return cls._of(values)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise InputError(f"this is not a {cls.__name__}: {text[:80]!r}") from error
@@ -170,7 +170,7 @@ class ReadMode:
                 return cls.incremental(version)
             case "continuous":
                 return cls.continuous(poll_interval)
-        raise ConfigError(f"there is no mode {kind!r}", hint=f"One of: {', '.join(cls.KINDS)}.")
+        raise ConfigError(f"there is no mode {kind!r}", hint=f"one of: {', '.join(cls.KINDS)}")
 
     @property
     def bounded(self) -> bool:

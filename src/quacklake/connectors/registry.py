@@ -62,7 +62,7 @@ def connector(kind: str, role: str) -> Any:
             known = connectors()
             raise ConfigError(
                 f"there is no connector of the type {kind!r}",
-                hint=nearest(name, known) or f"One of: {', '.join(known)}.",
+                hint=nearest(name, known) or f"one of: {', '.join(known)}",
             )
     except ModuleNotFoundError as error:
         package = (error.name or name).partition(".")[0]

@@ -186,7 +186,7 @@ class StagedSink:
     def stage(self) -> FileStage:
         """The files of the next commit. Raise ``ConnectorError`` before ``initialize``."""
         if self._stage is None:
-            raise ConnectorError("the sink is not initialized", hint="Call initialize(schema) first.")
+            raise ConnectorError("the sink is not initialized", hint="call initialize(schema) first")
         return self._stage
 
 

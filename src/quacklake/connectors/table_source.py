@@ -118,7 +118,7 @@ class TableSource(ABC):
         known = self._identity if checkpoint is None else checkpoint.offsets.get("table", self._identity)
         if known != self._identity:
             raise StreamMismatchError(
-                "the table is not the one that was read before", hint="Begin without a checkpoint."
+                "the table is not the one that was read before", hint="begin without a checkpoint"
             )
         if checkpoint is None:
             self._reach(self._at(NOTHING))
@@ -130,7 +130,7 @@ class TableSource(ABC):
     def poll_next(self) -> pa.RecordBatch | None:
         """Return the next rows; None at the end, or when the table has nothing new (after the poll interval)."""
         if not self._started:
-            raise ConnectorError("the source is not started", hint="Call start(checkpoint) first.")
+            raise ConnectorError("the source is not started", hint="call start(checkpoint) first")
         while True:
             for batch, position in self._steps:
                 self._reach(position)

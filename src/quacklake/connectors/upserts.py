@@ -22,7 +22,7 @@ def check_key(batch: pa.RecordBatch, key: Sequence[str]) -> None:
     empty = next((name for name in key if batch.column(name).null_count), None)
     if empty is not None:
         raise ConstraintError(
-            f'the key column "{empty}" of an upsert is NULL', hint="Leave such rows out, or name another key."
+            f'the key column "{empty}" of an upsert is NULL', hint="leave such rows out, or name another key"
         )
 
 

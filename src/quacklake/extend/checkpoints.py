@@ -157,7 +157,7 @@ class Checkpoints:
             if known is None or restart or not begun or not incarnation:
                 if known is not None and begun and not incarnation and not restart:
                     raise StreamMismatchError(
-                        f'"{self.name}" is the name of a stream that is not a pipeline', hint="Choose another name."
+                        f'"{self.name}" is the name of a stream that is not a pipeline', hint="choose another name"
                     )
                 incarnation = str(uuid7())
                 own_tables.remove_checkpoints(writer, self.name)
@@ -167,7 +167,7 @@ class Checkpoints:
                     raise StreamMismatchError(
                         f'the pipeline "{self.name}" has changed since its checkpoint {known.epoch}: rows could be'
                         " missing, or be written twice",
-                        hint="Use restart to start over, or accept to continue with the new one from the position.",
+                        hint="use restart to start over, or accept to continue with the new one from the position",
                     )
                 query = f"{_QUERY}:{hash_}:{incarnation}"
                 mark = StreamMark(self.name, query, run, known.epoch, known.position, known.snapshot_id)
@@ -220,7 +220,7 @@ class Checkpoints:
     def _check(self, known: StreamMark | None, claim: Claim) -> None:
         if known is None or known.run != claim.run:
             raise StreamFencedError(
-                f'another run has taken over the pipeline "{self.name}"', hint="Run it in one place at a time."
+                f'another run has taken over the pipeline "{self.name}"', hint="run it in one place at a time"
             )
 
 

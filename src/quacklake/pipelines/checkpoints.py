@@ -43,7 +43,7 @@ class Manifest:
         try:
             found = json.loads(text)
             if found["version"] != 1:
-                raise InputError("a checkpoint of a later version cannot be read", hint="Upgrade quacklake.")
+                raise InputError("a checkpoint of a later version cannot be read", hint="upgrade quacklake")
             sinks = {name: PreparedCommit.from_json(json.dumps(each)) for name, each in found["sinks"].items()}
             tables = {str(name): str(uuid) for name, uuid in found.get("tables", {}).items()}
             return cls(int(found["checkpoint_id"]), str(found["position"]), sinks, found.get("batch"), tables)

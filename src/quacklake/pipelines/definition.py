@@ -165,7 +165,7 @@ def read_yaml(path: str | Path) -> Mapping[str, Any]:
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"the file {path} is not valid YAML: {str(error).splitlines()[0]}") from None
     if not isinstance(found, Mapping):
-        raise ConfigError(f"the file {path} has no mapping at its top", hint="Begin with: pipeline: NAME")
+        raise ConfigError(f"the file {path} has no mapping at its top", hint="begin with: pipeline: NAME")
     return found
 
 
@@ -205,7 +205,7 @@ def _sinks(given: Any) -> tuple[SinkDefinition, ...]:
             raise ConfigError("a sink has no type", hint="type: lake, delta, iceberg, hudi or nats")
         name = str(options.pop("name", kind))
         if any(sink.name == name for sink in found):
-            raise ConfigError(f"two sinks are called {name!r}", hint="Give each a name.")
+            raise ConfigError(f"two sinks are called {name!r}", hint="give each a name")
         where = options.pop("where", None)
         found.append(SinkDefinition(check_stream(name), kind, options, None if where is None else str(where)))
     return tuple(found)

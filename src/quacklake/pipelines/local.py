@@ -100,7 +100,7 @@ class LocalRun:
         self.barrier.tables = self._sinks.table_ids()
         if self._letters is not None:
             if not isinstance(self._source, MessageSource):
-                raise ConfigError("dead_letters are for sources of messages", hint="Leave it out.")
+                raise ConfigError("dead_letters are for sources of messages", hint="leave it out")
             self._letters.initialize(self._source.take_rejected().schema)
         position = self._claim.position
         self._source.start(None if position is None else SourceCheckpoint.from_json(position))
@@ -175,7 +175,7 @@ class LocalRun:
             first = rejected.slice(0, 1).to_pylist()[0]
             raise ConfigError(
                 f"the message {first['_sequence']} is not a row: {first['_reason']}",
-                hint="dead_letters: TABLE keeps such messages; on_bad: fail raises an error instead.",
+                hint="dead_letters: TABLE keeps such messages; on_bad: fail raises an error instead",
             )
         return self._letters
 

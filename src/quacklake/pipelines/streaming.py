@@ -193,7 +193,7 @@ class SparkRun:
         if self._letters is not None:
             found = self._source.rejected(self._source.nothing())
             if found is None:
-                raise ConfigError("dead_letters are for sources of messages", hint="Leave it out.")
+                raise ConfigError("dead_letters are for sources of messages", hint="leave it out")
             self._letters.initialize(arrow_schema(found.schema, required=False))
 
     def _batch(self, frame: DataFrame, epoch: int) -> None:
@@ -266,7 +266,7 @@ class SparkRun:
             return bad
         for first in bad.select("_sequence", "_reason").limit(1).collect():
             raise ConfigError(
-                f"the message {first[0]} is not a row: {first[1]}", hint="dead_letters: TABLE keeps such messages."
+                f"the message {first[0]} is not a row: {first[1]}", hint="dead_letters: TABLE keeps such messages"
             )
         return None
 

@@ -58,5 +58,5 @@ def _check(field: pa.Field, there: pa.Field | None, *, evolve: bool) -> None:
     if there is not None and there.type != field.type and not (evolve and holds(there.type, field.type)):
         raise SchemaMismatchError(
             f"the rows have {given}, the Delta table has the type {there.type}",
-            hint="A column of a Delta table cannot be widened." if evolve else None,
+            hint="a column of a Delta table cannot be widened" if evolve else None,
         )

@@ -80,7 +80,7 @@ class DeltaSink(EvolvingSink):
         unknown = next((name for name in named if name not in schema.names), None)
         if unknown is not None:
             raise SchemaMismatchError(
-                f"the rows have no column {unknown!r}", hint=f"They have {', '.join(schema.names)}."
+                f"the rows have no column {unknown!r}", hint=f"they have {', '.join(schema.names)}"
             )
         with failing("the Delta table cannot be opened"):
             table = self._open(plain(schema))
@@ -216,7 +216,7 @@ class DeltaSink(EvolvingSink):
         if self._partition_by and partitions != self._partition_by:
             raise ConfigError(
                 f"the Delta table is partitioned by {', '.join(partitions) or 'nothing'}",
-                hint="Leave out partition_by.",
+                hint="leave out partition_by",
             )
         self._partition_by = partitions
         if table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none":

@@ -97,7 +97,7 @@ class DeltaSource(TableSource):
         if changed and self.options.on_change == "error":
             raise ConnectorError(
                 f"version {version} of the Delta table changed or removed rows",
-                hint="Read its change data feed (change_data_feed=true), or set on_change='skip' or 'rows'.",
+                hint="read its change data feed (change_data_feed=true), or set on_change='skip' or 'rows'",
             )
         if any(add.get("deletionVector") for add in adds):
             hint = "Read it with Spark, or read its change data feed."
@@ -112,7 +112,7 @@ class DeltaSource(TableSource):
             text = self._store.read(f"_delta_log/{version:020}.json").decode()
         except CorruptFileError:
             raise SnapshotExpiredError(
-                f"the log of version {version} of the Delta table has been removed", hint="Begin without a checkpoint."
+                f"the log of version {version} of the Delta table has been removed", hint="begin without a checkpoint"
             ) from None
         return [json.loads(line) for line in text.splitlines() if line.strip()]
 
@@ -151,7 +151,7 @@ class DeltaSource(TableSource):
     def _vacuumed(self, version: int) -> SnapshotExpiredError:
         return SnapshotExpiredError(
             f"version {version} of the Delta table is gone: a vacuum has removed files of it",
-            hint="Begin without a checkpoint, or keep removed files for longer (delta.deletedFileRetentionDuration).",
+            hint="begin without a checkpoint, or keep removed files for longer (delta.deletedFileRetentionDuration)",
         )
 
     def _changes(self, version: int) -> Sequence[pa.RecordBatch]:

@@ -27,7 +27,7 @@ def settings() -> dict[str, str]:
     if version not in HUDI:
         known = ", ".join(f"{major}.{minor}" for major, minor in HUDI)
         raise UnsupportedVersionError(
-            f"Hudi does not write with Spark {version[0]}.{version[1]}", hint=f"Use one of these: {known}."
+            f"Hudi does not write with Spark {version[0]}.{version[1]}", hint=f"use one of these: {known}"
         )
     return {
         "spark.jars.packages": HUDI[version],

@@ -36,7 +36,7 @@ class Shape:
         for option, value in wanted.items():
             if value and value != found[option]:
                 said = ", ".join(found[option]) or "nothing"
-                raise ConfigError(f"the Hudi table has {option}={said}", hint=f"Leave out {option}.")
+                raise ConfigError(f"the Hudi table has {option}={said}", hint=f"leave out {option}")
 
     def settings(self) -> dict[str, str]:
         """Return the settings of a write."""

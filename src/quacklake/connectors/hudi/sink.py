@@ -66,7 +66,7 @@ class HudiSink(StagedSink):
         taken = next((name for name in self._own_settings(self._shape, 0) if name in self._settings), None)
         if taken is not None:
             raise ConfigError(
-                f"hudi: {taken} is set by the sink", hint="Leave it out, and use the options of the sink."
+                f"hudi: {taken} is set by the sink", hint="leave it out, and use the options of the sink"
             )
 
     def initialize(self, schema: pa.Schema) -> None:
@@ -163,7 +163,7 @@ class HudiSink(StagedSink):
             raise CommitUnknown(
                 f"Hudi has archived the commits since the checkpoint {prepared.checkpoint_id} was prepared, and the "
                 "rows may be in one of them",
-                hint="Look for the rows in the table. Then write them again, or abort the checkpoint.",
+                hint="look for the rows in the table; then write them again, or abort the checkpoint",
             )
 
     def _own_settings(self, shape: Shape, checkpoint: int) -> dict[str, str]:

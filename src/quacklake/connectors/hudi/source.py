@@ -49,7 +49,7 @@ class HudiSource(TableSource):
         super().__init__(ReadOptions.of(read))
         read.finish()
         if self.options.feed:
-            raise ConfigError("hudi: a change data feed is read with Spark only", hint="Leave out change_data_feed.")
+            raise ConfigError("hudi: a change data feed is read with Spark only", hint="leave out change_data_feed")
         self._store = open_store(self.location, self._storage)
 
     def schema(self) -> pa.Schema:
@@ -125,7 +125,7 @@ class HudiSource(TableSource):
         if timeline.options.get("hoodie.populate.meta.fields", "true") != "true":
             raise UnsupportedFeatureError(
                 "the Hudi table does not write down which commit wrote a row (hoodie.populate.meta.fields=false)",
-                hint="Read it with Spark.",
+                hint="read it with Spark",
             )
         return timeline
 
@@ -145,7 +145,7 @@ class HudiSource(TableSource):
         if commit.changes_rows and self.options.on_change == "error":
             raise ConnectorError(
                 f"the commit {commit.version} of the Hudi table changed or removed rows",
-                hint="Set on_change='rows' to read the rows that it wrote, or 'skip'.",
+                hint="set on_change='rows' to read the rows that it wrote, or 'skip'",
             )
         if commit.changes_rows and self.options.on_change == "skip":
             return []
@@ -203,5 +203,5 @@ def _fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 def _cleaned(version: int) -> SnapshotExpiredError:
     return SnapshotExpiredError(
         f"Hudi has removed files of the commit {version}",
-        hint="Begin without a checkpoint, or keep commits for longer.",
+        hint="begin without a checkpoint, or keep commits for longer",
     )

@@ -158,7 +158,7 @@ class Timeline:
             if self.archived:
                 raise SnapshotExpiredError(
                     "the first commits of the Hudi table were archived",
-                    hint="Read the whole table: mode='continuous'.",
+                    hint="read the whole table: mode='continuous'",
                 )
             return self.commits
         for number, commit in enumerate(self.commits, 1):
@@ -166,7 +166,7 @@ class Timeline:
                 return self.commits[number:]
         raise SnapshotExpiredError(
             f"the timeline of the Hudi table has no commit {version}: it was archived, rolled back, or never there",
-            hint="Begin without a checkpoint, or name a commit that is there.",
+            hint="begin without a checkpoint, or name a commit that is there",
         )
 
     def at(self, moment: datetime) -> int | None:

@@ -61,7 +61,7 @@ def _is_change(field: NestedField, there: NestedField | None, *, evolve: bool) -
     kind = "no such column" if there is None else f"the type {there.field_type}"
     raise SchemaMismatchError(
         f'the rows have a column "{field.name}" of the type {field.field_type}, the Iceberg table has {kind}',
-        hint="Set schema_evolution=true to add it." if there is None else None,
+        hint="set schema_evolution=true to add it" if there is None else None,
     )
 
 

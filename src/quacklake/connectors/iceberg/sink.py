@@ -74,7 +74,7 @@ class IcebergSink(EvolvingSink):
         unknown = next((name for name in self.key if name not in schema.names), None)
         if unknown is not None:
             known = ", ".join(schema.names)
-            raise SchemaMismatchError(f"the rows have no column {unknown!r}", hint=f"They have {known}.")
+            raise SchemaMismatchError(f"the rows have no column {unknown!r}", hint=f"they have {known}")
         with failing("the Iceberg table cannot be opened"):
             try:
                 table = self._place.load()
@@ -215,7 +215,7 @@ class IcebergSink(EvolvingSink):
             wanted = partition_spec(self._partition_by, table.schema())
             if not wanted.compatible_with(table.spec()):
                 raise ConfigError(
-                    f"the Iceberg table has other partitions: {table.spec()}", hint="Leave out partition_by."
+                    f"the Iceberg table has other partitions: {table.spec()}", hint="leave out partition_by"
                 )
 
     def _commit(self, table: Table, prepared: PreparedCommit) -> None:

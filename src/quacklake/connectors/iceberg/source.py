@@ -99,11 +99,11 @@ class IcebergSource(TableSource):
                     raise SnapshotExpiredError(
                         "the first snapshots of the Iceberg table have expired, so that its changes do not begin with"
                         " an empty table",
-                        hint="mode='batch' reads the rows of now; mode='incremental' with a version, what came after.",
+                        hint="mode='batch' reads the rows of now; mode='incremental' with a version, what came after",
                     )
                 raise SnapshotExpiredError(
                     f"the snapshot {after} of the Iceberg table has expired, or the table was rolled back behind it",
-                    hint="Begin without a checkpoint.",
+                    hint="begin without a checkpoint",
                 )
         for group in _commits(reversed(passed)):
             if self.options.feed:
@@ -130,7 +130,7 @@ class IcebergSource(TableSource):
         if before is not None and table.snapshot_by_id(before) is None:
             raise SnapshotExpiredError(
                 f"the snapshot {before} of the Iceberg table has expired, and {after.snapshot_id} changed its rows",
-                hint="Begin without a checkpoint.",
+                hint="begin without a checkpoint",
             )
         return [Unit("", partial(labelled, partial(self._compared, table, before, after.snapshot_id), None))]
 
@@ -153,7 +153,7 @@ class IcebergSource(TableSource):
         if operation != Operation.APPEND and self.options.on_change == "error":
             raise ConnectorError(
                 f"the snapshot {snapshot.snapshot_id} of the Iceberg table changed or removed rows",
-                hint="Set on_change='skip' or 'rows'.",
+                hint="set on_change='skip' or 'rows'",
             )
         if operation != Operation.APPEND and self.options.on_change == "skip":
             return []

@@ -293,7 +293,7 @@ class NatsConnection:
             if batch_bytes >= self._limit:
                 raise ConnectorError(
                     f"a message of {stream!r} is larger than the limit of {self._limit} bytes",
-                    hint="Raise max_message_bytes.",
+                    hint="raise max_message_bytes",
                 )
             return self._fetch(stream, consumer, expected, 1, self._limit)
         return StoredMessages.join(parts), True
@@ -411,7 +411,7 @@ class NatsConnection:
         if size > self._limit:
             raise ConnectorError(
                 f"a NATS message has {size} bytes, more than the limit of {self._limit}",
-                hint="Raise max_message_bytes.",
+                hint="raise max_message_bytes",
             )
         return size
 
@@ -443,7 +443,7 @@ class NatsConnection:
         text = line[5:].decode(errors="replace").strip("'")
         if "authorization" in text.lower() or "authentication" in text.lower():
             raise ConfigError(
-                f"the NATS server refused the credentials: {text}", hint="Check user and password, token or nkey."
+                f"the NATS server refused the credentials: {text}", hint="check user and password, token or nkey"
             )
         if "permissions violation" in text.lower():
             raise ConfigError(f"the NATS server refused: {text}")
@@ -454,5 +454,5 @@ class NatsConnection:
             raise error
         names = ", ".join(map(str, self._servers))
         raise ConnectorUnavailableError(
-            f"NATS cannot be reached at {names}: {error}", hint="Is the server running, and is the address right?"
+            f"NATS cannot be reached at {names}: {error}", hint="is the server running, and is the address right?"
         ) from error

@@ -43,7 +43,7 @@ class NatsCredentials:
         except ssl.SSLCertVerificationError as error:
             raise ConfigError(
                 f"the certificate of the NATS server {host} is not trusted: {error.verify_message}",
-                hint="ca_file='…' names the authority that has signed it.",
+                hint="ca_file='…' names the authority that has signed it",
             ) from error
 
     def answer(self, nonce: str | None) -> dict[str, str]:
@@ -61,7 +61,7 @@ class NatsCredentials:
                 signature = base64.urlsafe_b64encode(pair.sign((nonce or "").encode())).rstrip(b"=")
                 said |= {"nkey": pair.public_key.decode(), "sig": signature.decode()}
             except (nkeys.NkeysError, ValueError):
-                raise ConfigError("the nkey_seed for NATS is not a seed", hint="It begins with SU.") from None
+                raise ConfigError("the nkey_seed for NATS is not a seed", hint="it begins with SU") from None
         return {key: value for key, value in said.items() if value is not None}
 
 

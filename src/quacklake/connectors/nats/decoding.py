@@ -53,7 +53,7 @@ class Decoder:
 
     def __init__(self, form: str, columns: str | None = None) -> None:
         if form not in FORMATS:
-            raise ConfigError(f"nats: the format cannot be {form!r}", hint=f"One of: {', '.join(FORMATS)}.")
+            raise ConfigError(f"nats: the format cannot be {form!r}", hint=f"one of: {', '.join(FORMATS)}")
         if not (columns or "").strip() and form != "raw":
             hint = "schema='id BIGINT, name VARCHAR', or sample=1000 to infer the columns of JSON and CSV"
             raise ConfigError(f"nats: the format {form} needs a schema", hint=hint)
@@ -239,7 +239,7 @@ def _shape(kind: Any) -> Any:
         case "list":
             return [_shape(kind.children[0][1])]
         case "map":
-            raise ConfigError("nats: a MAP cannot be read from JSON", hint="Declare the column as JSON or VARCHAR.")
+            raise ConfigError("nats: a MAP cannot be read from JSON", hint="declare the column as JSON or VARCHAR")
     return str(kind)
 
 

@@ -71,7 +71,7 @@ class SubjectTemplate:
             value = values.filter(bad)[0].as_py()
             raise InputError(
                 f"{name}={value!r} cannot be a part of the subject {self.text!r}",
-                hint="A token of a subject is not empty and has no space, dot, * or >.",
+                hint="a token of a subject is not empty and has no space, dot, * or >",
             )
         return values
 
@@ -92,7 +92,7 @@ class Encoder:
         unknown = next((name for name in needed if name not in schema.names), None)
         if unknown is not None:
             raise SchemaMismatchError(
-                f"the rows have no column {unknown!r}", hint=f"They have {', '.join(schema.names)}."
+                f"the rows have no column {unknown!r}", hint=f"they have {', '.join(schema.names)}"
             )
         if len(set(schema.names)) < len(schema.names):
             raise SchemaMismatchError("the rows have two columns of one name")
@@ -113,7 +113,7 @@ class Encoder:
         if longest > self.largest:
             raise InputError(
                 f"a message of {longest} bytes is larger than the {self.largest} that the stream takes",
-                hint="Raise max_payload of the server, or max_msg_size of the stream.",
+                hint="raise max_payload of the server, or max_msg_size of the stream",
             )
         return found
 
@@ -139,7 +139,7 @@ class Encoder:
         if pc.any(bad).as_py():
             raise InputError(
                 f"{self.id_column}={values.filter(bad)[0].as_py()!r} cannot be the id of a message",
-                hint="An id is not empty, and has no line break and no space at its ends.",
+                hint="an id is not empty, and has no line break and no space at its ends",
             )
         return values
 

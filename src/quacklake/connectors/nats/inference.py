@@ -56,7 +56,7 @@ def sample_columns(stream: NatsStream, connection: NatsConnection, form: str, co
         what = f"none of the first {len(bodies[:count])} messages" if bodies else "no message"
         raise InputError(
             f"the columns of the NATS stream {stream.name!r} cannot be inferred: it has {what} in {form}",
-            hint="Set schema='id BIGINT, name VARCHAR'.",
+            hint="set schema='id BIGINT, name VARCHAR'",
         )
     return found
 
@@ -64,12 +64,12 @@ def sample_columns(stream: NatsStream, connection: NatsConnection, form: str, co
 def infer_columns(form: str, bodies: Sequence[bytes]) -> str | None:
     """Return the columns that bodies have, None when none of them is a row."""
     if form not in INFERRED:
-        raise ConfigError(f"nats: the columns of {form} cannot be inferred", hint="Give a schema instead of sample.")
+        raise ConfigError(f"nats: the columns of {form} cannot be inferred", hint="give a schema instead of sample")
     texts = list(_texts(bodies))
     types = _csv(texts) if form == "csv" else _json(texts)
     types = {name: kind for name, kind in types.items() if name not in METADATA.names}
     if len(types) > _MOST_COLUMNS:
-        raise InputError(f"the messages have {len(types)} different keys", hint="Set schema='id BIGINT, …'.")
+        raise InputError(f"the messages have {len(types)} different keys", hint="set schema='id BIGINT, …'")
     return ", ".join(f"{quote(name)} {kind}" for name, kind in types.items()) or None
 
 

@@ -119,7 +119,7 @@ class Delivered:
 def publish_command(subject: str, payload: bytes, reply: str, headers: Mapping[str, str] | None) -> bytes:
     """Return the command that publishes a message. Raise ``InputError`` for one that the protocol cannot carry."""
     if not subject or any(character.isspace() for character in subject):
-        raise InputError(f"{subject!r} cannot be a subject of NATS", hint="Subjects have no spaces.")
+        raise InputError(f"{subject!r} cannot be a subject of NATS", hint="subjects have no spaces")
     if not headers:
         return b"PUB %s %s %d\r\n%s\r\n" % (subject.encode(), reply.encode(), len(payload), payload)
     for key, value in headers.items():
@@ -133,7 +133,7 @@ def publish_command(subject: str, payload: bytes, reply: str, headers: Mapping[s
 def acknowledged(message: NatsMessage) -> dict[str, Any]:
     """Return what a stream answers when it has stored a message. Raise when it has not."""
     if message.status == 503:
-        raise InputError("no stream of NATS stores what was published", hint="Create a stream with this subject.")
+        raise InputError("no stream of NATS stores what was published", hint="create a stream with this subject")
     answer: dict[str, Any] = json.loads(message.data)
     if "error" in answer:
         error = answer["error"]

@@ -108,7 +108,7 @@ class Progress:
         if unknown and not trusting and sighting.last_missing > base:
             raise SnapshotExpiredError(
                 "messages have been removed from the stream, and it is unknown whether they belonged to this commit",
-                hint="Set on_expired='publish' to publish all that are not in the stream.",
+                hint="set on_expired='publish' to publish all that are not in the stream",
             )
         self.after, self.sent, self.ids = sighting.last, 0, self.ids | sighting.ids
         self.advance()
@@ -288,7 +288,7 @@ def checked(stream: NatsStream, there: StreamRange, created: str, after: int) ->
     if there.created != created or there.last < after:
         raise StreamMismatchError(
             f"the NATS stream {stream.name!r} is not the one that the commit was prepared for: it was recreated",
-            hint="Abort the commit, and write the rows again.",
+            hint="abort the commit, and write the rows again",
         )
     return there
 

@@ -160,7 +160,7 @@ class NatsSink(StagedSink):
         if retention != "limits":
             raise ConfigError(
                 f"the NATS stream {self.stream.name!r} has the retention {retention!r}",
-                hint="Write to a stream with the retention 'limits', and let the other one take from it.",
+                hint="write to a stream with the retention 'limits', and let the other one take from it",
             )
         return there
 

@@ -51,7 +51,7 @@ class NatsSource:
         self._decoder = None if self._sample else Decoder(self._form, self._columns)
         if self._sample and (self._columns is not None or self._form not in INFERRED):
             raise ConfigError(
-                f"nats: sample is for {' and '.join(INFERRED)} without a schema", hint="Leave one of the two out."
+                f"nats: sample is for {' and '.join(INFERRED)} without a schema", hint="leave one of the two out"
             )
         self._batch = read.number("max_messages", 50_000, least=1) or 1
         self._batch_bytes = read.size("max_bytes", 16 << 20)
@@ -95,7 +95,7 @@ class NatsSource:
         if checkpoint.offsets.get("created") != there.created:
             raise StreamMismatchError(
                 f"the NATS stream {self.stream.name!r} is not the one that was read before: it was recreated",
-                hint="Begin without a checkpoint.",
+                hint="begin without a checkpoint",
             )
         self._sequence = int(checkpoint.offsets["sequence"])
         self._check(there)
@@ -103,7 +103,7 @@ class NatsSource:
     def poll_next(self) -> pa.RecordBatch | None:
         """Return the next rows; None at the end, or when nothing is new (after the poll interval)."""
         if self._connection is None:
-            raise ConnectorError("the source is not started", hint="Call start(checkpoint) first.")
+            raise ConnectorError("the source is not started", hint="call start(checkpoint) first")
         while True:
             if not self.caught_up:
                 batch = self._next(self._connection)
@@ -223,7 +223,7 @@ class NatsSource:
             if sum(kept.num_rows for kept in self._rejected) >= self._most_rejected:
                 raise LimitError(
                     f"more than {self._most_rejected} messages of {self.stream.name!r} are not rows and were not taken",
-                    hint="Call take_rejected() after each batch.",
+                    hint="call take_rejected() after each batch",
                 )
             self._rejected.append(decoded.rejected)
         self._sequence = messages.last
@@ -238,7 +238,7 @@ class NatsSource:
         elif kept is not None and kept != self._columns:
             raise SchemaMismatchError(
                 f"the messages of the NATS stream {self.stream.name!r} had other columns before: {kept}",
-                hint="Start with the checkpoint before you ask for the schema, or set schema='…'.",
+                hint="start with the checkpoint before you ask for the schema, or set schema='…'",
             )
         elif self._decoder is None:
             self._infer(connection)
@@ -263,6 +263,6 @@ class NatsSource:
                 raise SnapshotExpiredError(
                     f"messages {self._sequence + 1} to {there.first - 1} of the NATS stream {self.stream.name!r} "
                     "have been removed before they were read",
-                    hint="Set on_expired='skip' to continue without them.",
+                    hint="set on_expired='skip' to continue without them",
                 )
             self._sequence = there.first - 1

@@ -199,7 +199,7 @@ class NatsStreamReader(DataSourceStreamReader):
             raise SnapshotExpiredError(
                 f"messages {first} to {min(there.first - 1, last)} of the NATS stream {name!r} have been removed"
                 " before they were read",
-                hint="Set on_expired='skip' to continue without them.",
+                hint="set on_expired='skip' to continue without them",
             )
         return _parts(first, last, self._options.parts)
 

@@ -131,7 +131,7 @@ def remote_stream(
     if url is None:
         raise UnsupportedFeatureError(
             "the server of Spark Connect would have to ask the catalog for new rows, and is not told where it is",
-            hint=f'let it: read_stream(…, lake_url="postgresql://reader@host/db"). Or {_INSTEAD}',
+            hint=f'let it: read_stream(…, lake_url="postgresql://reader@host/db"); or {_INSTEAD}',
         )
     parsed, table = parse_url(url), source.table
     if parsed.database == "duckdb":

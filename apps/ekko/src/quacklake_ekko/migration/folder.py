@@ -97,7 +97,7 @@ class ArrowFolder:
                 skipped.append(SkippedFile(entry.path, error.message))
         if not files and not skipped and not self.retired():
             raise NotFoundError(
-                f"there are no Arrow files in {self.url}", hint="Name the folder that has transactions/."
+                f"there are no Arrow files in {self.url}", hint="name the folder that has transactions/"
             )
         return sorted(files, key=lambda file: (file.place.stamp, file.path)), skipped
 

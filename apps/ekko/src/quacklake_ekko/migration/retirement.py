@@ -33,18 +33,18 @@ def retire(lake: Lake, folder: ArrowFolder, *, dry_run: bool = False, progress: 
     if known.readers != "lake":
         raise InputError(
             f"readers still use the Arrow files of {folder.url}",
-            hint="`quacklake migrate-arrow switch --to lake` lets them use the lake.",
+            hint="`quacklake migrate-arrow switch --to lake` lets them use the lake",
         )
     if not known.equal:
         raise InputError(
             f"the last comparison with {folder.url} has found differences",
-            hint="`quacklake migrate-arrow compare` compares them again.",
+            hint="`quacklake migrate-arrow compare` compares them again",
         )
     there = lake.table(TABLE).count()
     if there < known.rows:
         raise InputError(
             f"{TABLE} has {there:,} rows, and had {known.rows:,} at the last comparison",
-            hint="`quacklake migrate-arrow compare` shows what is missing.",
+            hint="`quacklake migrate-arrow compare` shows what is missing",
         )
     compared = state.files(lake, folder.url, "compared")
     listed, kept = folder.files()

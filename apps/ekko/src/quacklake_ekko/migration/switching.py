@@ -31,7 +31,7 @@ def switch(lake: Lake, folder: ArrowFolder, to: Side) -> MigrationState:
     """
     state.prepare(lake)
     if to == "arrow" and folder.retired():
-        raise InputError(f"Arrow files of {folder.url} have been retired", hint="Only the lake has all transactions.")
+        raise InputError(f"Arrow files of {folder.url} have been retired", hint="only the lake has all transactions")
     switched = MigrationState(folder.url)
 
     def work(transaction: LakeTransaction) -> None:
@@ -41,7 +41,7 @@ def switch(lake: Lake, folder: ArrowFolder, to: Side) -> MigrationState:
             found = "has found differences" if known.equal is False else "is missing"
             raise InputError(
                 f"readers cannot use the lake yet: the comparison with {folder.url} {found}",
-                hint="`quacklake migrate-arrow compare` compares them.",
+                hint="`quacklake migrate-arrow compare` compares them",
             )
         switched = replace(known, readers=to)
         state.save(transaction, switched)
@@ -106,7 +106,7 @@ class TransactionReader:
 
     def _from_files(self, filters: _Filters, wanted: list[str]) -> pa.Table:
         if self._folder.retired():
-            raise InputError(f"Arrow files of {self._folder.url} have been retired", hint="Switch readers to the lake.")
+            raise InputError(f"Arrow files of {self._folder.url} have been retired", hint="switch readers to the lake")
         rows = newest(pa.concat_tables([ROWS.empty_table(), *self._tables(filters)]))
         if filters.expression is not None:
             rows = rows.filter(filters.expression)
