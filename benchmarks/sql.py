@@ -39,7 +39,7 @@ _TOTAL = 1.1
 _WORST = 1.5
 _CLOCKS = ("elapsed", "processor")
 
-_MOST_SECONDS = 900.0
+_MAX_SECONDS = 900.0
 """No round of questions begins later than this after the first one."""
 
 Ask = Callable[[str], object]
@@ -103,7 +103,7 @@ def _compare(
     with bench.step(f"asking {what}", rounds) as done:
         begun = time.monotonic()
         for number in range(rounds):
-            if number and time.monotonic() - begun > _MOST_SECONDS:
+            if number and time.monotonic() - begun > _MAX_SECONDS:
                 break
             for side, opened in (("ours", _ours), ("peer", _peer)):
                 with opened(place) as ask:

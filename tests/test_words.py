@@ -16,7 +16,7 @@ LEFT = {
     "riddles": 341,
     "raises": 0,
     "hints": 0,
-    "maxima": 98,
+    "maxima": 0,
     "vague names": 2222,
 }
 

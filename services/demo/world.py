@@ -36,7 +36,7 @@ from services.demo.readers import count, read_delta, read_iceberg
 
 __all__ = ["Breaker", "TenantGate", "World"]
 
-_MOST_BLOWS = 8
+_MAX_BLOWS = 8
 _FRESH = 1.0
 """Seconds for which counts are kept."""
 DRIVER, NATS, CATALOG = "driver", "nats", "catalog"
@@ -103,7 +103,7 @@ class Breaker:
         self._struck: dict[str, int] = {}
         self._lock = threading.Lock()
         self._counted: tuple[float, Counts] | None = None
-        self._asked: queue.Queue[str | None] = queue.Queue(_MOST_BLOWS)
+        self._asked: queue.Queue[str | None] = queue.Queue(_MAX_BLOWS)
         self._thread = threading.Thread(target=self._work, name="demo-chaos", daemon=True)
         self._thread.start()
 

@@ -34,7 +34,7 @@ ROWS_TAKEN = "input.rows"
 _OFTEN = frozenset({"catalog", "engine", "scan", "storage"})
 """Areas with so many steps that only those in ``_LARGER`` are logged at INFO."""
 _LARGER = frozenset({"catalog.connect", "engine.scan", "engine.write"})
-_LONGEST = 400
+_MAX_LENGTH = 400
 """The most characters of a statement that are logged."""
 
 Span = Callable[[str], AbstractContextManager[object]]
@@ -180,7 +180,7 @@ def log_step(name: str, seconds: float, detail: object = None) -> None:
 
 def _line(detail: object) -> str:
     words = " ".join(redact(str(detail)).split()) if detail is not None else ""
-    return f"{words[:_LONGEST]}…" if len(words) > _LONGEST else words
+    return f"{words[:_MAX_LENGTH]}…" if len(words) > _MAX_LENGTH else words
 
 
 def snapshot() -> TelemetrySnapshot:

@@ -32,7 +32,7 @@ MARKED = ("utf-8-sig", "utf-16", "utf-32", "utf-8")
 CHOSEN = ("utf-16-le", "utf-16-be", "windows-1252", "latin-1", "cp850")
 FORMS = (("%d.%m.%Y", "%d.%m.%Y %H:%M"), ("%m/%d/%Y", "%m/%d/%Y %H:%M"), ("%d/%m/%Y", "%d/%m/%Y %H:%M:%S"), ("", ""))
 MISSING = ("", "n/a", "-", "k. A.", "NULL", "#N/A")
-_MOST_TRIES = 12
+_MAX_TRIES = 12
 _VALUE = r"""("[^"]*"|'[^']*'|,|[^\s;,]+)"""
 _NAMED = re.compile(rf"--(encoding|decimal|thousands|date-format|timestamp-format|null|skip-lines) {_VALUE}")
 
@@ -196,7 +196,7 @@ def test_errors_lead_to_the_options_of_an_export(tmp_path: Path, wanted: TableSc
     # its bytes are windows-1252, too
     options: dict[str, Any] = {"encoding": "cp850"} if made.encoding == "cp850" else {}
     refusal: InputError | None = None
-    for _ in range(_MOST_TRIES):
+    for _ in range(_MAX_TRIES):
         found, refusal = attempt(path, wanted, options)
         if refusal is None or (made.long is not None and f"line {made.long} has " in refusal.message):
             break

@@ -38,7 +38,7 @@ from tests.prove.tasks import SECONDS, Bench, Result, Task, add, begin, facts, p
 
 __all__ = ["main"]
 
-_MOST = 20
+_MAX_COUNT = 20
 """Anomalies that end a proof."""
 #: The unit that each proof counts.
 _COUNTED = {
@@ -146,7 +146,7 @@ class Prover:
                         other.cancel()
 
     def _hopeless(self, task: Task) -> bool:
-        return task.proof in self.outcomes and len(self.outcomes[task.proof].anomalies) >= _MOST
+        return task.proof in self.outcomes and len(self.outcomes[task.proof].anomalies) >= _MAX_COUNT
 
     def _progress(self, left: list[Task], elapsed: float) -> str:
         """Return a line that says what is done, and when the rest will be at this pace."""

@@ -21,7 +21,7 @@ __all__ = ["STEPS", "Model", "Step", "after", "choose", "read", "setup"]
 
 SHARED = ("t", "u")
 _SCHEMA = pa.schema([("worker", pa.int64()), ("key", pa.int64()), ("n", pa.int64())])
-_MOST = 60
+_MAX_COUNT = 60
 
 Step = dict[str, Any]
 """``name`` and what the step needs to know; JSON."""
@@ -209,14 +209,14 @@ def choose(chance: random.Random, worker: int, model: Model) -> Step:
     table = chance.choice(SHARED)
     rows: dict[int, int] = getattr(model, table)
     possible = {
-        "append": len(rows) < _MOST,
-        "merge": 0 < len(rows) < _MOST,
+        "append": len(rows) < _MAX_COUNT,
+        "merge": 0 < len(rows) < _MAX_COUNT,
         "move": bool(model.t),
         "update": bool(rows),
         "delete": bool(rows),
         "make": model.own is None,
         "drop": model.own is not None,
-        "evolve": model.own is not None and len(model.own) < _MOST,
+        "evolve": model.own is not None and len(model.own) < _MAX_COUNT,
         "maintain": bool(MAINTENANCE),
     }
     names = [name for name in STEPS if possible.get(name, True)]

@@ -415,7 +415,7 @@ def windows(filtered: None, monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
     monkeypatch.setattr(reading.Reading, "_plan_anew", noted)
     monkeypatch.setattr(known_bounds, "WINDOW", 2)
-    monkeypatch.setattr(known_bounds, "MOST_WINDOWS", 2)
+    monkeypatch.setattr(known_bounds, "MAX_WINDOWS", 2)
     return made
 
 
@@ -510,7 +510,7 @@ def test_listing_all_files_is_left_until_it_pays_and_counts_are_bounded() -> Non
     assert paid == [False, False, True] * 3
     for number in range(1_000):
         assert not plans._pays(number, 1_000_000)
-    assert len(plans._missed) == remembered._MOST_COUNTED
+    assert len(plans._missed) == remembered._MAX_COUNTED
 
 
 _MEASURE = """

@@ -81,8 +81,8 @@ def test_everybody_sees_what_spark_deletes_updates_and_merges(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("QUACKLAKE_SPARK_DELETE_ROWS", str(few))  # deleted by Spark, or in tasks
-    monkeypatch.setattr(staged_changes, "_MOST_ROWS", rows)  # found by the driver, or by executors
-    monkeypatch.setattr(staged_changes, "_MOST_PLACES", each)  # one by one, or by bits
+    monkeypatch.setattr(staged_changes, "_MAX_ROWS", rows)  # found by the driver, or by executors
+    monkeypatch.setattr(staged_changes, "_MAX_PLACES", each)  # one by one, or by bits
     monkeypatch.setattr(staged_changes, "_FILES_HERE", files)  # and their delete files written there
     site = make_site("sqlite", 10)
     first = furnished(site)._context.latest().id

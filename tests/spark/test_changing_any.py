@@ -43,8 +43,8 @@ class Model:
     def spark(self) -> quacklake.SparkLake:
         context = self.site.lake()._context
         context.config = replace(context.config, spark_delete_rows=self.chance.choice([1000, 0, 0]))
-        self.patch.setattr(staged_changes, "_MOST_ROWS", self.chance.choice([1000, 1000, 0]))
-        self.patch.setattr(staged_changes, "_MOST_PLACES", self.chance.choice([1000, 3]))
+        self.patch.setattr(staged_changes, "_MAX_ROWS", self.chance.choice([1000, 1000, 0]))
+        self.patch.setattr(staged_changes, "_MAX_PLACES", self.chance.choice([1000, 3]))
         self.patch.setattr(staged_changes, "_FILES_HERE", self.chance.choice([32, 1]))
         return quacklake.spark(self.site.lake(), self.session)
 

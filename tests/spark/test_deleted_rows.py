@@ -43,7 +43,7 @@ def lake_with_deletes(folder: Path, kind: str = "file") -> quacklake.Lake:
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The ways in which deleted rows are left out: of few rows, of many, and where facts come by a join."""
     if "join" in request.param:
-        monkeypatch.setattr(file_index, "_MOST_ROWS", 0)
+        monkeypatch.setattr(file_index, "_MAX_ROWS", 0)
     if "paths" in request.param:
         monkeypatch.setattr(file_index, "_maker", lambda session: None)
     return request.param

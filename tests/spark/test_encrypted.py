@@ -151,7 +151,7 @@ def test_staged_rows_of_an_encrypted_lake_are_in_no_file(
         return found
 
     monkeypatch.setattr(Staging, "put", watched)
-    monkeypatch.setattr(staged_changes, "_MOST_ROWS", 0)  # more cannot be found at once
+    monkeypatch.setattr(staged_changes, "_MAX_ROWS", 0)  # more cannot be found at once
     assert spark.delete("t", "id < 100").rows_deleted == 100
     assert seen == [False]
 

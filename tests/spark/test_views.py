@@ -109,7 +109,7 @@ def test_a_view_gives_in_spark_what_it_gives_in_the_lake(name: str, lake: quackl
 def test_only_what_is_known_to_be_the_same_is_translated(
     lake: quacklake.Lake, spark: SparkLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queries, "_MOST_BYTES", -1)
+    monkeypatch.setattr(queries, "_MAX_BYTES", -1)
     for name in TRANSLATED:
         assert spark.sql(f"SELECT * FROM {name.partition('(')[0]}").columns
     for name in COMPUTED:
@@ -117,7 +117,7 @@ def test_only_what_is_known_to_be_the_same_is_translated(
             spark.sql(f"SELECT * FROM {name}")
         assert "lake.sql" in str(caught.value.hint)
     monkeypatch.undo()
-    monkeypatch.setattr(queries, "_MOST_ROWS", 3)
+    monkeypatch.setattr(queries, "_MAX_ROWS", 3)
     with pytest.raises(UnsupportedFeatureError, match="more than 3 rows"):
         spark.sql("SELECT * FROM ranked")
     assert spark.sql("SELECT * FROM limited").count() == 2

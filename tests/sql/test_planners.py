@@ -49,7 +49,7 @@ OTHER = (
 @pytest.fixture(autouse=True)
 def waiting(monkeypatch: pytest.MonkeyPatch) -> Iterator[IdleDatabases]:
     """Let each test begin without planners that wait."""
-    own = IdleDatabases(session_databases.MOST_IDLE)
+    own = IdleDatabases(session_databases.MAX_IDLE)
     monkeypatch.setattr(session_databases, "idle_planners", lambda: own)
     yield own
     own.close()

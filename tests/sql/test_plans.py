@@ -69,7 +69,7 @@ def test_what_is_remembered_is_not_believed_for_long(lake: quacklake.Lake, monke
 
 
 def test_the_footers_of_only_so_many_files_are_kept(lake: quacklake.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scans, "_MOST_FOOTERS", 1)
+    monkeypatch.setattr(scans, "_MAX_FOOTERS", 1)
     connection = lake._sessions.current().connection
 
     def kept() -> object:

@@ -64,7 +64,7 @@ OTHER = (
 @pytest.fixture(autouse=True)
 def waiting(monkeypatch: pytest.MonkeyPatch) -> Iterator[IdleDatabases[SessionDatabase]]:
     """Let each test begin without databases that wait."""
-    own: IdleDatabases[SessionDatabase] = IdleDatabases(session_databases.MOST_IDLE)
+    own: IdleDatabases[SessionDatabase] = IdleDatabases(session_databases.MAX_IDLE)
     monkeypatch.setattr(session_databases, "idle_databases", lambda: own)
     yield own
     own.close()
@@ -328,7 +328,7 @@ def test_so_is_one_in_which_another_thread_still_works(
     assert not waiting._idle
 
 
-@pytest.mark.parametrize(("limit", "value"), [("MOST_FILES", 2), ("MOST_BYTES", 2_000)])
+@pytest.mark.parametrize(("limit", "value"), [("MAX_FILES", 2), ("MAX_BYTES", 2_000)])
 def test_a_database_that_has_read_much_goes_with_its_session(
     limit: str, value: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,7 +28,7 @@ __all__ = ["ARROW", "Transport", "segment", "without_token"]
 ARROW = "application/vnd.apache.arrow.stream"
 _API = "/api/v1"
 _AGAIN = frozenset({429, 502, 503, 504})
-_LONGEST = 5.0
+_MAX_LENGTH = 5.0
 Params = Mapping[str, Any]
 
 
@@ -140,7 +140,7 @@ class Transport:
         raise AssertionError("unreachable")
 
     def _pause(self, left: int) -> None:
-        limit = min(0.1 * 2 ** (self._retries - left), _LONGEST)
+        limit = min(0.1 * 2 ** (self._retries - left), _MAX_LENGTH)
         time.sleep(random.uniform(limit / 2, limit))
 
 

@@ -58,7 +58,7 @@ _NOT_IN_ARROW: frozenset[_Kind] = frozenset(
     {(dt.timedelta, None), (dt.time, True), (dict, ()), (dict, ("key", "value"))}
 )
 """Kinds of values that are others in Arrow: intervals with days, times with a zone, structs without fields, maps."""
-_LARGEST = 2**127
+_MAX_VALUE = 2**127
 
 
 def _with_texts(column: list[Any]) -> list[Any]:
@@ -94,7 +94,7 @@ def _kinds_of(value: Any, place: tuple[object, ...]) -> Iterator[tuple[object, _
                 yield from _kinds_of(each, (*place, key))
         case Decimal():
             yield place, (Decimal, value.as_tuple().exponent)
-        case int() if not -_LARGEST <= value < _LARGEST:
+        case int() if not -_MAX_VALUE <= value < _MAX_VALUE:
             yield place, (int, value)
         case dt.timedelta():
             yield place, (dt.timedelta, None)

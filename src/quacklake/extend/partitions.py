@@ -26,7 +26,7 @@ __all__ = ["overwrite_partitions"]
 T = TypeVar("T")
 _Texts: TypeAlias = tuple[str | None, ...]
 _Values: TypeAlias = tuple[Comparable | None, ...]
-_MOST_COMPARED = 100  # the most partitions that are compared one by one with concurrent changes
+_MAX_COMPARED = 100  # the most partitions that are compared one by one with concurrent changes
 
 
 def overwrite_partitions(context: LakeContext, tx: Transaction, table: TableInfo, add: Callable[[], T]) -> T:
@@ -117,7 +117,7 @@ def _decoded(keys: Keys, texts: _Texts) -> _Values:
 
 def _predicate(keys: Keys, gone: Collection[_Texts]) -> Predicate:
     """Return a predicate for these partitions, as far as single columns determine it."""
-    if len(gone) > _MOST_COMPARED or any(key.parsed != IDENTITY for key in keys.spec.keys):
+    if len(gone) > _MAX_COMPARED or any(key.parsed != IDENTITY for key in keys.spec.keys):
         return ANYTHING
     columns = [keys.schema.by_id(key.column_id) for key in keys.spec.keys]
     return some(

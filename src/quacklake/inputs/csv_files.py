@@ -279,7 +279,7 @@ def _records(lines: Iterator[str], dialect: Dialect) -> Iterator[tuple[int, list
         begin = dialect.skip + 1 + reader.line_num
 
 
-_LARGEST_ARRAY = 1 << 26
+_MAX_ARRAY = 1 << 26
 """The most characters of an array to read at once when searching for a fault."""
 
 
@@ -314,8 +314,8 @@ def _in_line(number: int, line: str) -> str | None:
 
 def _in_array(open_text: OpenText) -> str | None:
     with open_text() as file:
-        text = file.read(_LARGEST_ARRAY + 1)
-    if len(text) > _LARGEST_ARRAY:
+        text = file.read(_MAX_ARRAY + 1)
+    if len(text) > _MAX_ARRAY:
         return None
     try:
         values = json.loads(text)

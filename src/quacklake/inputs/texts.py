@@ -19,7 +19,7 @@ OpenText = Callable[[], AbstractContextManager[TextIO]]
 
 _BLOCK = 1 << 20
 _BEGIN = 4096
-_LONGEST_LINE = 1 << 24
+_MAX_LINE = 1 << 24
 """The most characters of a line or a quoted field in which line ends are looked for."""
 _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16, whose mark it begins with
@@ -162,7 +162,7 @@ def unify_line_ends(
             text = rest + block
             settled = _settled(token, text) if block else len(text)
             rest = text[settled:]
-            if len(rest) > _LONGEST_LINE:
+            if len(rest) > _MAX_LINE:
                 return False
             sink.write(token.sub(end, text[:settled]))
     return len(kinds) > 1

@@ -38,7 +38,7 @@ _CONNECTION = (
 """The options of a source that also connect a sink."""
 _SINK = "stream"
 _HASH = "dead letters"
-MOST_AT_ONCE = 10_000
+MAX_AT_ONCE = 10_000
 
 
 @dataclass(frozen=True)
@@ -104,8 +104,8 @@ class DeadLetters:
         since; nothing is published then.
         """
         wanted = sorted(set(rows))
-        if len(wanted) > MOST_AT_ONCE:
-            raise InputError(f"more than {MOST_AT_ONCE:,} dead letters at once", hint="replay them in parts")
+        if len(wanted) > MAX_AT_ONCE:
+            raise InputError(f"more than {MAX_AT_ONCE:,} dead letters at once", hint="replay them in parts")
         if self._definition.source.type != "nats":
             if not wanted:
                 return 0

@@ -8,7 +8,7 @@ from quacklake.extend.names import quote
 ROOT = "/"
 DATA_SCHEMA = "pond_data"
 """The schema of the lake whose tables are the tables and series of the pond, each called by its path."""
-_LONGEST_NAME = 255
+_MAX_NAME = 255
 
 
 def parts(path: str) -> list[str]:
@@ -34,8 +34,8 @@ def check_name(name: str) -> str:
         size = len(name.encode())
     except UnicodeEncodeError:
         raise InvalidNameError("the name is not valid Unicode text") from None
-    if size > _LONGEST_NAME:
-        raise InvalidNameError(f"a name has at most {_LONGEST_NAME} bytes, and {name[:20]!r}… has {size}")
+    if size > _MAX_NAME:
+        raise InvalidNameError(f"a name has at most {_MAX_NAME} bytes, and {name[:20]!r}… has {size}")
     return name
 
 

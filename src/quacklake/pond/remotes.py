@@ -30,7 +30,7 @@ FOLDER = "/sys/remotes"
 _log = logging.getLogger("quacklake.pond")
 _SECRETS = {"access_key_id": "s3_access_key", "secret_access_key": "s3_secret_key", "key": "backup_key"}
 _TEXTS = {"region": "s3_region", "endpoint": "s3_endpoint"}
-_LARGEST = 64 << 10
+_MAX_VALUE = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ def remotes(fs: FS) -> list[Remote]:
 
     found = []
     for each in fs.glob(f"{FOLDER}/*"):
-        if each.node.size is None or each.node.size > _LARGEST:
+        if each.node.size is None or each.node.size > _MAX_VALUE:
             raise InputError(f"{each.path} is not a remote")
         try:
             given = yaml.safe_load(fs.read(each.path))

@@ -23,9 +23,9 @@ from quacklake.pond.schedules import Schedule, parse_schedule
 
 _LOOK = 0.5
 """Seconds between two looks at the pond for resources that are new or gone."""
-_FIRST_BACK_OFF, _LONGEST_BACK_OFF = 2.0, 300.0
+_FIRST_BACK_OFF, _MAX_BACK_OFF = 2.0, 300.0
 _WORKERS = 4
-_MOST_RUNNING = 64
+_MAX_RUNNING = 64
 
 
 def runnable(found: NodePath) -> Runnable | None:
@@ -138,7 +138,7 @@ class Watcher:
     def run(self, until: float | None = None) -> None:
         """Run until ``stop`` is set, or for some seconds. Work in progress is finished first."""
         end = None if until is None else time.monotonic() + until
-        with ThreadPoolExecutor(_WORKERS, "pond-run") as pool, ThreadPoolExecutor(_MOST_RUNNING, "pond-serve") as ports:
+        with ThreadPoolExecutor(_WORKERS, "pond-run") as pool, ThreadPoolExecutor(_MAX_RUNNING, "pond-serve") as ports:
             try:
                 while not self._stop.is_set() and (end is None or time.monotonic() < end):
                     self._look()
@@ -234,7 +234,7 @@ class Watcher:
         job.due = job.schedule.next(now)
         wait = None
         if failed:
-            wait = min(_FIRST_BACK_OFF * 2 ** (job.failures - 1), _LONGEST_BACK_OFF)
+            wait = min(_FIRST_BACK_OFF * 2 ** (job.failures - 1), _MAX_BACK_OFF)
             job.due = max(job.due, now + dt.timedelta(seconds=wait))
             wait = (job.due - now).total_seconds()
         elif report is not None and report.more and report.rows:

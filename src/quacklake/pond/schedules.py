@@ -24,7 +24,7 @@ _DAYS = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"]
 _FIELDS = (("minute", 0, 59), ("hour", 0, 23), ("day", 1, 31), ("month", 1, 12), ("weekday", 0, 7))
 _PART = re.compile(r"(\*|[a-z0-9]+)(?:-([a-z0-9]+))?(?:/(\d+))?")
 _EVERY = re.compile(r"@?every\s+(.+)")
-_MOST_DAYS = 366 * 8 + 2
+_MAX_DAYS = 366 * 8 + 2
 """Days to look ahead: a 29th of February may be eight years away."""
 _LEAST = 1.0
 
@@ -61,7 +61,7 @@ class Cron:
         """Return the first time after another. Raise ``ConfigError`` for a schedule that never comes."""
         zone = ZoneInfo(self.zone)
         date = after.astimezone(zone).date()
-        for number in range(_MOST_DAYS):
+        for number in range(_MAX_DAYS):
             day = date + dt.timedelta(days=number)
             if self._fits(day):
                 for moment in self._moments(day, zone):

@@ -19,14 +19,14 @@ TIMESTAMP_NAMES = ("timestamp", "time", "event_time", "ts", "datetime", "date ti
 _UNITS = ((10**11, "s", 10**6), (10**14, "ms", 10**3), (10**17, "us", 1))
 """Numbers below a bound count seconds, milliseconds or microseconds since 1970: bound, unit, microseconds."""
 
-_LARGEST = 1 << 53
+_MAX_VALUE = 1 << 53
 _ZONE = r":[^-+A-Za-z]*([-+]\d|[A-Za-z])"
 """A time of day, and after it an offset or the name of a time zone."""
 
 
 def number_bound(most: int | None) -> int:
     """Return the number below which numbers count the same unit since 1970 as ``most``, at most 2 to the 53rd."""
-    return min(next((bound for bound, *_ in _UNITS if (most or 0) < bound), _LARGEST), _LARGEST)
+    return min(next((bound for bound, *_ in _UNITS if (most or 0) < bound), _MAX_VALUE), _MAX_VALUE)
 
 
 def utc(micros: int | None) -> dt.datetime | None:

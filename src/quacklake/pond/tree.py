@@ -11,7 +11,7 @@ from quacklake.pond.nodes import ROOT_ID, TARGET, EntryType, Node
 from quacklake.pond.paths import ROOT, join, parts
 from quacklake.pond.patterns import Part
 
-_MOST_LINKS = 40
+_MAX_LINKS = 40
 """Links that one path may follow before it counts as a loop, as on Linux."""
 
 
@@ -167,7 +167,7 @@ def walk(path: str, start: Place, children: Children, *, follow: bool = True) ->
             return Place(tuple(nodes), (name, *pending))
         if child.file_type is EntryType.SYMLINK and (pending or follow):
             links += 1
-            if links > _MOST_LINKS:
+            if links > _MAX_LINKS:
                 raise PathError(f"the links of {path!r} lead in a circle", hint="`pond list` shows where links lead")
             target = str(child.attribute(TARGET))
             if target.startswith(ROOT):

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 __all__ = ["AccessGate", "TenantLakes"]
 
 _log = logging.getLogger("quacklake.service")
-_MOST_PRINCIPALS = 256
-_MOST_LAKES = 64
+_MAX_PRINCIPALS = 256
+_MAX_LAKES = 64
 _IDLE_SECONDS = 600.0
 _KNOWN_SECONDS = 5.0
 """For how long a catalog may have been renamed or dropped by another process before that is noticed."""
-_MOST_RETRY_SECONDS = 30.0
+_MAX_RETRY_SECONDS = 30.0
 
 
 class TenantUsers(Protocol):
@@ -90,7 +90,7 @@ class AccessGate:
         tenants: TenantLakes,
         *,
         web: WebTokens | None = None,
-        most: int = _MOST_LAKES,
+        most: int = _MAX_LAKES,
         idle_seconds: float = _IDLE_SECONDS,
     ) -> AccessGate:
         """Return a gate for the catalogs of a shared lake: ``quacklake.tenants(url)``, which stays open.
@@ -133,7 +133,7 @@ class AccessGate:
             view = found.principals.get(rules.principal)
             if view is None:
                 view = found.principals[rules.principal] = found.lake.as_principal(rules.principal)
-                while len(found.principals) > _MOST_PRINCIPALS:
+                while len(found.principals) > _MAX_PRINCIPALS:
                     found.principals.popitem(last=False)
             found.principals.move_to_end(rules.principal)
             return view
@@ -305,7 +305,7 @@ class _Catalogs:
             id_, oldest = min(self._lakes.items(), key=lambda entry: entry[1].used)
             left = self._idle_seconds - (time.monotonic() - oldest.used)
             if left > 0:
-                raise LakesFullError(self._most, after=min(left, _MOST_RETRY_SECONDS))
+                raise LakesFullError(self._most, after=min(left, _MAX_RETRY_SECONDS))
             self._remove(id_)
         oldest.lake.close()
 

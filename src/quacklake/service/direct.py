@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from quacklake.service.paths import part_of
 from quacklake.service.routes.writes import appended
-from quacklake.service.values import LONGEST_NAME
+from quacklake.service.values import MAX_NAME
 
 if TYPE_CHECKING:
     from quacklake.service.state import Service
@@ -45,7 +45,7 @@ class DirectAppends:
             return False
         table = path[len(self._before) : -len("/rows")]
         query = _QUERY.fullmatch(scope["query_string"])
-        if not 0 < len(table) <= LONGEST_NAME or "/" in table or query is None:
+        if not 0 < len(table) <= MAX_NAME or "/" in table or query is None:
             return False
         scope["route"] = self._route
         scope["append"] = part_of(table), None if query[1] is None else query[1].decode()

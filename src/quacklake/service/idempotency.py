@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 __all__ = ["ForgetKeys", "Key", "check_count", "key_of", "known_answers"]
 
 _KIND = "request"
-_LONGEST = 255
+_MAX_LENGTH = 255
 _DIGITS = 40
 _FEW = 1 << 20
 """Bytes of JSON that are compared by their values; more are compared as they are."""
 _FORGET_SECONDS = 600.0
 """Seconds between two removals of old idempotency keys."""
-_MOST_LAKES = 1_000
+_MAX_LAKES = 1_000
 _log = logging.getLogger("quacklake.service")
 
 
@@ -115,8 +115,8 @@ def key_of(
     """
     if header is None:
         return None
-    if not header or len(header) > _LONGEST or not header.isprintable():
-        raise InputError(f"an idempotency key is a text of at most {_LONGEST} printable characters")
+    if not header or len(header) > _MAX_LENGTH or not header.isprintable():
+        raise InputError(f"an idempotency key is a text of at most {_MAX_LENGTH} printable characters")
     ref = TableRef.parse(table)
     name = _digest(principal, header)
     asked = _digest(action, ref.schema.lower(), ref.name.lower())
@@ -153,7 +153,7 @@ class ForgetKeys:
         if now < self._next.get(place, 0.0):
             return
         self._next[place] = now + _FORGET_SECONDS
-        while len(self._next) > _MOST_LAKES:
+        while len(self._next) > _MAX_LAKES:
             self._next.popitem(last=False)
         try:
             with open_marks(lake, _KIND, change=True) as marks:

@@ -23,7 +23,7 @@ __all__ = ["ENDED", "JobRecords"]
 ENDED = ("done", "failed", "cancelled")
 _KIND = "job"
 _DIGITS = 40
-_LONGEST = 1 << 18
+_MAX_LENGTH = 1 << 18
 """Characters of a record; a longer result is only shown by the process that has it."""
 _LOST = {
     "code": "lost",
@@ -94,7 +94,7 @@ class JobRecords:
     def _mark(self, job: Mapping[str, Any], holder: str, now: int, seconds: float) -> Mark:
         until = now + round(seconds * 1000)
         text = json.dumps({"job": job, "until": until})
-        if len(text) > _LONGEST:
+        if len(text) > _MAX_LENGTH:
             text = json.dumps({"job": {**job, "result": None}, "until": until})
         mark = Mark(self._prefix + job["id"], job["kind"], holder, 0)
         return replace(mark, position=text)

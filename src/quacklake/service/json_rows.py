@@ -17,7 +17,7 @@ import pyarrow as pa
 
 __all__ = ["few_objects"]
 
-_MOST_VALUES = 2_000
+_MAX_VALUES = 2_000
 """The most values that are faster made here."""
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 
@@ -28,7 +28,7 @@ def few_objects(batch: pa.RecordBatch, names: Sequence[str]) -> list[str] | None
     >>> few_objects(pa.RecordBatch.from_pydict({"c0": [1, None], "c1": [0.5, float("nan")]}), ["a", "b"])
     ['{"a":1,"b":0.5}', '{"a":null,"b":"NaN"}']
     """
-    if batch.num_rows * batch.num_columns > _MOST_VALUES:
+    if batch.num_rows * batch.num_columns > _MAX_VALUES:
         return None
     columns = []
     for column in batch.columns:

@@ -136,13 +136,13 @@ def lake_figures(lake: Lake, runners: Runners | None = None) -> Iterator[Metric]
     yield from lags
 
 
-_MOST_LABELS = 100
+_MAX_LABELS = 100
 """Views and pipelines that are told one by one."""
 
 
 def _views(lake: Lake) -> Iterator[Metric]:
     lag = GaugeMetricFamily("quacklake_materialized_view_lag", "Snapshots that a view lags behind", labels=("view",))
-    for view in lake.materialized_views.list().slice(0, _MOST_LABELS).to_pylist():
+    for view in lake.materialized_views.list().slice(0, _MAX_LABELS).to_pylist():
         if view["lag"] is not None:
             lag.add_metric((view["name"],), view["lag"])
     yield lag
@@ -158,7 +158,7 @@ def _pipelines(lake: Lake, runners: Runners | None) -> Iterator[Metric]:
     lag = GaugeMetricFamily(
         "quacklake_pipeline_lag", "Messages or versions that a pipeline of this process lags behind", labels=label
     )
-    for facts in stands(lake, runners, _MOST_LABELS):
+    for facts in stands(lake, runners, _MAX_LABELS):
         for metric, value in ((running, facts.running), (age, facts.checkpoint_age), (lag, facts.lag)):
             if value is not None:
                 metric.add_metric((facts.name,), value)
@@ -175,7 +175,7 @@ _HELP = {
     "bytes": "Bytes of the data files",
     "inlined_rows": "Rows that are in the catalog, not in a file",
 }
-_MOST_TABLES = 500
+_MAX_TABLES = 500
 """Tables whose files are counted; those of a larger lake would take too long."""
 
 
@@ -188,7 +188,7 @@ def _figures(lake: Lake) -> dict[str, float]:
     size = lake.catalog_bytes()
     if size is not None:
         found["catalog_bytes"] = size
-    if len(tables) > _MOST_TABLES:
+    if len(tables) > _MAX_TABLES:
         return found
     found |= dict.fromkeys(("files", "small_files", "bytes", "inlined_rows"), 0.0)
     for table in tables:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["Operator", "operator_router"]
 
 T = TypeVar("T")
-_MOST = 2**53
+_MAX_COUNT = 2**53
 TenantName = Annotated[str, Path(max_length=MAX_TENANT_NAME)]
 NewName = Annotated[str, Field(min_length=1, max_length=MAX_TENANT_NAME)]
 
@@ -75,9 +75,9 @@ class TenantLimits(_Body):
 
     commits_per_second: Annotated[float | None, Field(gt=0, le=1e6)] = None
     concurrent_scans: Annotated[int | None, Field(ge=1, le=1_000_000)] = None
-    bytes: Annotated[int | None, Field(ge=1, le=_MOST)] = None
-    tables: Annotated[int | None, Field(ge=1, le=_MOST)] = None
-    snapshots: Annotated[int | None, Field(ge=1, le=_MOST)] = None
+    bytes: Annotated[int | None, Field(ge=1, le=_MAX_COUNT)] = None
+    tables: Annotated[int | None, Field(ge=1, le=_MAX_COUNT)] = None
+    snapshots: Annotated[int | None, Field(ge=1, le=_MAX_COUNT)] = None
 
 
 class NewAdministrator(_Body):

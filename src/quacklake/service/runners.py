@@ -27,7 +27,7 @@ _RECENT = 60
 """The batches of a run that are remembered."""
 _LETTER_BYTES = 64 * 1024
 """The most bytes of a message in an answer."""
-_LONGEST_CHARACTER = 3
+_MAX_CHARACTER = 3
 _NAMES = ("stream", "table", "location", "table_name", "subscribe")
 """The options that say what a source reads, or a sink writes."""
 
@@ -309,7 +309,7 @@ def body_facts(data: bytes, size: int) -> dict[str, Any]:
     try:
         # the end of a character may be cut off
         text = shown.decode(errors="strict") if not cut else shown.decode(errors="ignore")
-        if cut and len(shown) - len(text.encode()) > _LONGEST_CHARACTER:
+        if cut and len(shown) - len(text.encode()) > _MAX_CHARACTER:
             raise ValueError
         return {"text": text, "size": size, "cut": cut}
     except ValueError:

@@ -273,7 +273,7 @@ def _node(found: NodePath) -> dict[str, Any]:
 
 _INSIDE = ("config", "source")
 """Facts of a node that may name places outside the pond."""
-_LARGEST_SITE = 1_000_000
+_MAX_SITE = 1_000_000
 
 
 def described(fs: FS, path: str, most: int, *, is_admin: bool) -> dict[str, Any]:
@@ -306,7 +306,7 @@ def _site(fs: FS, found: NodePath) -> dict[str, Any] | None:
 
     if not found.path.startswith(f"{SITES}/") or found.node.file_type is not EntryType.DATA:
         return None
-    if (found.size or 0) > _LARGEST_SITE:
+    if (found.size or 0) > _MAX_SITE:
         return None
     try:
         _, site = find_site(fs, found.path)

@@ -33,7 +33,7 @@ __all__ = ["Service", "service_of"]
 T = TypeVar("T")
 _DOTS = 2
 """The dots of a web token (JWT)."""
-_MOST_BUCKETS = 10_000
+_MAX_BUCKETS = 10_000
 _MORE_THREADS = 24
 """Threads beside those of statements: for metadata, appends and health."""
 
@@ -93,7 +93,7 @@ class Service:
         left, since = self._buckets.pop(principal, (burst, now))
         left = min(burst, left + (now - since) * rate)
         self._buckets[principal] = (left - 1 if left >= 1 else left, now)
-        while len(self._buckets) > _MOST_BUCKETS:
+        while len(self._buckets) > _MAX_BUCKETS:
             self._buckets.popitem(last=False)
         if left < 1:
             raise TooBusyError("there are too many requests with this token", after=(1 - left) / rate)

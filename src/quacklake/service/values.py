@@ -17,11 +17,11 @@ __all__ = ["LakeName", "TableName", "Timestamp", "Version", "resolved_version"]
 
 register_url_convertor("part", PartConvertor())  # before any route is made
 
-LARGEST = 2**63 - 1
-LONGEST_NAME = 4_200
+MAX_VALUE = 2**63 - 1
+MAX_NAME = 4_200
 """Letters of the name of a table with its schema, both quoted and full of quotes."""
 
-Version = Annotated[int | None, Query(ge=0, le=LARGEST, description="Read the lake at this snapshot.")]
+Version = Annotated[int | None, Query(ge=0, le=MAX_VALUE, description="Read the lake at this snapshot.")]
 Timestamp = Annotated[
     str | None, Query(max_length=64, description="Read the lake at this time (UTC).", examples=["2026-01-31T12:00:00"])
 ]
@@ -29,7 +29,7 @@ LakeName = Annotated[str | None, Query(max_length=200, description="The lake; a 
 TableName = Annotated[
     str,
     Path(
-        max_length=LONGEST_NAME,
+        max_length=MAX_NAME,
         description="`table` in `main`, or `schema.table`; a name with other characters in quotes, percent-encoded.",
         examples=["main.orders"],
     ),

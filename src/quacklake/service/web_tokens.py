@@ -25,8 +25,8 @@ __all__ = ["ALGORITHMS", "WebTokens"]
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 """The algorithms that sign with a private key."""
-_LONGEST = 16_384
-_MOST_SEEN = 100_000
+_MAX_LENGTH = 16_384
+_MAX_SEEN = 100_000
 _SECONDS = 5.0
 
 
@@ -70,7 +70,7 @@ class WebTokens:
 
     def verify(self, token: str) -> str:
         """Return the name of the user that a token names. Raise ``UnauthenticatedError``, and not why."""
-        if len(token) > _LONGEST or token.count(".") != 2:
+        if len(token) > _MAX_LENGTH or token.count(".") != 2:
             raise UnauthenticatedError
         try:
             key = self._found.find(token)
@@ -104,9 +104,9 @@ class WebTokens:
         with self._lock:
             if id_ in self._seen:
                 raise UnauthenticatedError
-            if len(self._seen) >= _MOST_SEEN:
+            if len(self._seen) >= _MAX_SEEN:
                 self._seen = OrderedDict((known, end) for known, end in self._seen.items() if end + self.leeway >= now)
-            if len(self._seen) >= _MOST_SEEN:
+            if len(self._seen) >= _MAX_SEEN:
                 raise LimitError("too many web tokens are in use at once", hint="try again later")
             self._seen[id_] = until
 

@@ -183,7 +183,7 @@ def test_random_histories_are_planned_as_without_a_memory(
 ) -> None:
     random_ = chance("known bounds", database, seed)
     monkeypatch.setattr(known_bounds, "WINDOW", random_.choice((1, 2, 1_024)))
-    monkeypatch.setattr(known_bounds, "MOST_WINDOWS", random_.choice((1, 2, 4)))
+    monkeypatch.setattr(known_bounds, "MAX_WINDOWS", random_.choice((1, 2, 4)))
     url, start = new_url(database), 0
     with _open(url, tmp_path, data_inlining_row_limit=10) as lake, _open(url, tmp_path, plan_cache_bytes=0) as other:
         lake.create_table("t", _rows(random_, 0).schema)
@@ -279,7 +279,7 @@ def test_bounds_that_were_repaired_by_hand_are_believed_no_longer_than_a_plan(
         with closing(sqlite3.connect(tmp_path / "lake.db")) as database, database:
             database.execute("UPDATE ducklake_file_column_stats SET min_value = NULL, max_value = x'00ff'")
         monkeypatch.setattr(known_bounds, "SECONDS", 0.0)
-        monkeypatch.setattr(known_bounds, "MOST_SECONDS", 0.0)
+        monkeypatch.setattr(known_bounds, "MAX_SECONDS", 0.0)
         assert table.plan("id = 1 OR id = 1").files.num_rows == 1
 
 
@@ -352,7 +352,7 @@ def test_the_database_answers_the_first_plan_of_a_column_alone(tmp_path: Path, m
 
 def test_the_columns_whose_plans_are_counted_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(known_bounds, "ASKED_BEFORE", 1)
-    monkeypatch.setattr(known_bounds, "_MOST_ASKED", 3)
+    monkeypatch.setattr(known_bounds, "_MAX_ASKED", 3)
     with _open(f"sqlite:///{tmp_path / 'lake.db'}", tmp_path) as lake:
         info = lake.create_table("t", pa.schema([("id", pa.int64())])).info
     memory = BoundsMemory(1_000)

@@ -47,7 +47,7 @@ _LATER = (
 _log = logging.getLogger("quacklake.service")
 _EVERY = 3.0
 _EVERY_BLOCK = 7.0
-_MOST = 20_000
+_MAX_COUNT = 20_000
 """The orders that come in while the demo runs: a few days' worth."""
 
 
@@ -82,7 +82,7 @@ def incoming_orders(lake: Lake, every: float = _EVERY) -> Iterator[None]:
 
     def work() -> None:
         website = lake.signed("An order came in", "website")
-        for number in range(_MOST):
+        for number in range(_MAX_COUNT):
             if ended.wait(every):
                 return
             order = {"id": 3360 + number, "product": 1 + number % 3, "quantity": 1 + number % 5, "channel": "web"}
@@ -149,7 +149,7 @@ class DemoGate:
             samples.fill_chains(lake, now)
         if not self._ended.is_set():
             samples.fill_pond(lake, now)
-        for number in range(_MOST if has_chains else 0):
+        for number in range(_MAX_COUNT if has_chains else 0):
             if self._ended.wait(_EVERY_BLOCK):
                 return
             with suppress(QuacklakeError):  # a reader may have dropped the table

@@ -12,7 +12,7 @@ from quacklake.errors import NotFoundError
 from quacklake.service.identity import Identity
 from quacklake.service.routes.sql import answer_sql, wanted_format
 from quacklake.service.state import service_of
-from quacklake.service.values import LARGEST, Timestamp, Version, resolved_version
+from quacklake.service.values import MAX_VALUE, Timestamp, Version, resolved_version
 from quacklake_ekko.service import COLUMNS, NETWORKS, STATS, TransactionFilter, wire
 from quacklake_ekko.table import find_key
 
@@ -88,7 +88,7 @@ async def transactions(
     request: Request,
     wanted: Wanted,
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
-    offset: Annotated[int, Query(ge=0, le=LARGEST)] = 0,
+    offset: Annotated[int, Query(ge=0, le=MAX_VALUE)] = 0,
     version: Version = None,
     timestamp: Timestamp = None,
 ) -> dict[str, Any]:

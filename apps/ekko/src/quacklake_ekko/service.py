@@ -15,7 +15,7 @@ from quacklake_ekko.table import KEY, TABLE, find_key
 __all__ = ["DuckLakeService", "TransactionFilter", "wire"]
 
 T = TypeVar("T")
-_MOST = 10_000
+_MAX_COUNT = 10_000
 _SYMBOLS = {"avalanche": "AVAX", "ethereum": "ETH", "polygon": "POL", "bitcoin": "BTC"}
 _SORTS = {"timestamp": "block_time", "block": "block_number", "value": "TRY_CAST(value AS DECIMAL(38, 0))"}
 _TYPES = {
@@ -178,8 +178,8 @@ class DuckLakeService:
         snapshot_id: int | None = None,
     ) -> list[dict[str, Any]]:
         """Return transactions, newest first; with ``snapshot_id``, those of the lake as it was at that snapshot."""
-        if not 1 <= limit <= _MOST or offset < 0:
-            raise InputError(f"limit must be 1 to {_MOST}, and offset not negative")
+        if not 1 <= limit <= _MAX_COUNT or offset < 0:
+            raise InputError(f"limit must be 1 to {_MAX_COUNT}, and offset not negative")
         wanted = TransactionFilter(
             networks=() if network is None else (network,), subnets=() if subnet is None else (subnet,)
         )

@@ -15,7 +15,7 @@ from airflow_provider_quacklake.hooks import QuacklakeHook
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-_LONGEST = 250
+_MAX_LENGTH = 250
 """The most characters of the text that ``lake.streams.list()`` shows for a mark."""
 Parameters = Sequence[Any] | Mapping[str, Any] | None
 
@@ -72,7 +72,7 @@ class QuacklakeSqlOperator(BaseOperator):
         name = _name(context)
         stream = f"airflow {hashlib.sha256(name.encode()).hexdigest()}"
         # from here on, an earlier try that is still alive cannot commit
-        claim = lake.streams.claim(stream, name[:_LONGEST]) if self.once else None
+        claim = lake.streams.claim(stream, name[:_MAX_LENGTH]) if self.once else None
         if claim is not None and claim.epoch >= 0:
             self.log.info("an earlier try has committed already: nothing is changed")
             return

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from quacklake.connectors.object_store import open_store
 from quacklake.connectors.staging import FileStage, hive_split
 
-_LONGEST_BOUND = 64
+_MAX_BOUND = 64
 
 
 def delta_stage(
@@ -75,7 +75,7 @@ def statistics(schema: pa.Schema, footer: pq.FileMetaData, rows: pa.Table | None
         if bounds is None or not all(isfinite(value) for value in bounds if isinstance(value, float)):
             continue
         low, high = (_bound(pa.scalar(value, field.type)) for value in bounds)
-        if len(str(low)) <= _LONGEST_BOUND and len(str(high)) <= _LONGEST_BOUND:
+        if len(str(low)) <= _MAX_BOUND and len(str(high)) <= _MAX_BOUND:
             least[field.name], most[field.name] = low, high
     found = {"numRecords": footer.num_rows, "minValues": least, "maxValues": most, "nullCount": nulls}
     return json.dumps(found, default=str)

@@ -65,9 +65,7 @@ class HudiSink(StagedSink):
         self._marks = WriterMarks(self._store, self.writer_id)
         taken = next((name for name in self._own_settings(self._shape, 0) if name in self._settings), None)
         if taken is not None:
-            raise ConfigError(
-                f"hudi: {taken} is set by the sink", hint="leave it out, and use the options of the sink"
-            )
+            raise ConfigError(f"hudi: {taken} is set by the sink", hint="leave it out, and use the options of the sink")
 
     def initialize(self, schema: pa.Schema) -> None:
         """Check that the rows fit the table, if it is there. The first commit creates it otherwise."""

@@ -27,7 +27,7 @@ _NO_SUBJECT = r"[\s*>\x00-\x1f\x7f]|^\.|\.$|\.\."
 _NO_HEADER = r"[\r\n\x00]|^\s|\s$"
 _ROWS_AT_ONCE = 50_000
 _ARROW_ROWS = 1000
-_LONGEST_SUBJECT = 2000
+_MAX_SUBJECT = 2000
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class SubjectTemplate:
     def __post_init__(self) -> None:
         tokens = _PLACEHOLDER.sub("x", self.text).split(".")
         bad = any(not token or re.search(r"[\s*>{}\x00-\x1f\x7f]", token) for token in tokens)
-        if bad or len(self.text.encode()) > _LONGEST_SUBJECT:
+        if bad or len(self.text.encode()) > _MAX_SUBJECT:
             raise ConfigError(f"nats: {self.text!r} cannot be the subject of a sink", hint="subject='orders.{region}'")
 
     @property
@@ -58,8 +58,8 @@ class SubjectTemplate:
             return pa.chunked_array([pa.repeat(self.text, rows.num_rows)], pa.string())
         filled = [self._values(rows, part) if place % 2 else part for place, part in enumerate(parts) if part]
         subjects = pc.binary_join_element_wise(*filled, "")
-        if (pc.max(pc.binary_length(subjects)).as_py() or 0) > _LONGEST_SUBJECT:
-            raise InputError(f"a subject of {self.text!r} is longer than {_LONGEST_SUBJECT} bytes")
+        if (pc.max(pc.binary_length(subjects)).as_py() or 0) > _MAX_SUBJECT:
+            raise InputError(f"a subject of {self.text!r} is longer than {_MAX_SUBJECT} bytes")
         return subjects
 
     def _values(self, rows: pa.Table, name: str) -> pa.ChunkedArray:

@@ -22,7 +22,7 @@ from quacklake.errors import ConfigError, InputError
 from quacklake.extend.names import quote
 
 INFERRED = ("json", "csv")
-_MOST_COLUMNS = 1000
+_MAX_COLUMNS = 1000
 _DATE = r"\d{4}-\d\d-\d\d"
 _TIME = r"[T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?"
 _TEXTS = (
@@ -68,7 +68,7 @@ def infer_columns(form: str, bodies: Sequence[bytes]) -> str | None:
     texts = list(_texts(bodies))
     types = _csv(texts) if form == "csv" else _json(texts)
     types = {name: kind for name, kind in types.items() if name not in METADATA.names}
-    if len(types) > _MOST_COLUMNS:
+    if len(types) > _MAX_COLUMNS:
         raise InputError(f"the messages have {len(types)} different keys", hint="set schema='id BIGINT, …'")
     return ", ".join(f"{quote(name)} {kind}" for name, kind in types.items()) or None
 

@@ -33,7 +33,7 @@ from quacklake.extend.stores import Store
 _TARGET = 32 * 1000**2
 _BATCH_BYTES = 8 << 20
 _HEADER_ROOM = 256
-_LONGEST_NAME = 200
+_MAX_NAME = 200
 
 
 def sink(options: Mapping[str, Any]) -> NatsSink:
@@ -272,6 +272,6 @@ def _state(prepared: PreparedCommit) -> tuple[str, int, int]:
 
 
 def _name(text: str) -> str:
-    if not text or text != text.strip() or len(text) > _LONGEST_NAME or not text.isprintable():
+    if not text or text != text.strip() or len(text) > _MAX_NAME or not text.isprintable():
         raise ConfigError(f"nats: {text[:80]!r} cannot be a writer_id", hint="writer_id='shop'")
     return text

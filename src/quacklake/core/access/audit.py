@@ -1,8 +1,8 @@
 """The audit log: who read and changed which tables, as a table of the lake.
 
-Records are kept in memory, at most ``_MOST``, and appended in batches: when there are ``_BATCH`` of them, and when the
-lake is closed. Nothing that fails here fails a statement. A record has a hash of a statement, never its text, which may
-have values in it.
+Records are kept in memory, at most ``_MAX_COUNT``, and appended in batches: when there are ``_BATCH`` of them, and when
+the lake is closed. Nothing that fails here fails a statement. A record has a hash of a statement, never its text, which
+may have values in it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from quacklake.errors import QuacklakeError
 
 _log = logging.getLogger("quacklake.access")
 _BATCH = 500
-_MOST = 10_000
+_MAX_COUNT = 10_000
 
 SCHEMA = pa.schema(
     [
@@ -72,7 +72,7 @@ class AuditLog:
 
     def __init__(self, context: LakeContext) -> None:
         self._context = weakref.ref(context)
-        self._waiting: deque[Record] = deque(maxlen=_MOST)
+        self._waiting: deque[Record] = deque(maxlen=_MAX_COUNT)
         self._lock = threading.Lock()
         self._writing = threading.Lock()
 
@@ -82,7 +82,7 @@ class AuditLog:
         if context is None or not context.config.access_audit:
             return
         with self._lock:
-            if len(self._waiting) == _MOST:
+            if len(self._waiting) == _MAX_COUNT:
                 telemetry.count("audit.lost")
             self._waiting.append(record)
             many = len(self._waiting) >= _BATCH
@@ -118,7 +118,7 @@ class AuditLog:
                 extra=telemetry.error_facts(error),
             )
             with self._lock:
-                room = max(0, _MOST - len(self._waiting))
+                room = max(0, _MAX_COUNT - len(self._waiting))
                 self._waiting.extendleft(reversed(records[-room:] if room else []))
 
 

@@ -25,7 +25,7 @@ _REFUSED = frozenset(
     """.split()  # noqa: SIM905
 )
 _CLASSES = {"LAMBDA": "a lambda", "STAR": "*", "WINDOW": "a window function"}
-_MOST_TEXT = 10_000
+_MAX_TEXT = 10_000
 
 
 def check_policy(text: str, schema: TableSchema, type_: str) -> tuple[str, dict[str, int]]:
@@ -33,8 +33,8 @@ def check_policy(text: str, schema: TableSchema, type_: str) -> tuple[str, dict[
 
     It is deterministic, and reads nothing but a row of the table and its principal. Raise ``InputError``.
     """
-    if len(text) > _MOST_TEXT:
-        raise InputError(f"an expression of a policy has at most {_MOST_TEXT:,} characters")
+    if len(text) > _MAX_TEXT:
+        raise InputError(f"an expression of a policy has at most {_MAX_TEXT:,} characters")
     plain = plain_expression(text, _OWN)
     columns: dict[str, int] = {}
     with parser() as connection:

@@ -31,7 +31,7 @@ from quacklake.core.scan.visibility import Visible, value_name
 from quacklake.errors import InputError, NotPermittedError, PredicateError
 
 Note = Callable[[TableInfo, Sequence[str], int], None]
-_MOST_LEVELS = 20
+_MAX_LEVELS = 20
 """The most levels of roles that are members of roles."""
 
 
@@ -260,7 +260,7 @@ def roles_of(principal: str, members: Iterable[Member]) -> frozenset[str]:
         above.setdefault(entry.member, set()).add(entry.role)
     found: set[str] = set()
     level = {principal}
-    for _ in range(_MOST_LEVELS):
+    for _ in range(_MAX_LEVELS):
         level = {role for name in level for role in above.get(name, ())} - found
         found |= level
     return frozenset(found)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 OWN = "qk_"
 """The first letters of the tokens of a lake."""
 _TOKEN = re.compile(rf"{OWN}([0-9a-f]{{16}})_([A-Za-z0-9_-]{{43}})")
-_MOST_KNOWN = 10_000
+_MAX_KNOWN = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class _Known:
     until: float
 
 
-_MOST_COST = (65_536, 8, 8, 64, 64)
+_MAX_COST = (65_536, 8, 8, 64, 64)
 """The most memory in KiB, passes, threads and bytes of a hash that is looked at."""
 
 
@@ -143,7 +143,7 @@ class Tokens:
             digest = _digest(token)
             self._known[digest] = _Known(principal, time.monotonic() + min(seconds, self._seconds))
             self._known.move_to_end(digest)
-            while len(self._known) > _MOST_KNOWN:
+            while len(self._known) > _MAX_KNOWN:
                 self._known.popitem(last=False)
 
     def _checked(self, id_: str, secret: str) -> tuple[str, float]:
@@ -224,7 +224,7 @@ def _matches(hashed: str, secret: str) -> bool:
     try:
         cost = extract_parameters(hashed)
         given = (cost.memory_cost, cost.time_cost, cost.parallelism, cost.hash_len, cost.salt_len)
-        if any(mine > most for mine, most in zip(given, _MOST_COST, strict=True)):
+        if any(mine > most for mine, most in zip(given, _MAX_COST, strict=True)):
             return False
         return hasher.verify(hashed, secret)
     except (VerificationError, ValueError):

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 NAME_INDEXES: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
     {"quacklake_schema_name": ("schema", ()), "quacklake_table_name": ("table", ("schema_id",))}
 )
-_LONGEST = 255
+_MAX_LENGTH = 255
 """The characters of a name in an index of PostgreSQL, which refuses long texts, while clients may choose any names."""
 
 
@@ -26,7 +26,7 @@ def name_key(name: sa.ColumnElement[str], database: str) -> sa.ColumnElement[Any
     if database == "sqlite":
         return name.collate("NOCASE")
     if database == "postgres":
-        return sa.func.left(sa.func.lower(name.collate("C")), sa.literal_column(str(_LONGEST)))
+        return sa.func.left(sa.func.lower(name.collate("C")), sa.literal_column(str(_MAX_LENGTH)))
     if database == "duckdb":
         return sa.func.translate(name, string.ascii_uppercase, string.ascii_lowercase)
     return sa.func.lower(name)

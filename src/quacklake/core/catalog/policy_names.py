@@ -22,7 +22,7 @@ from quacklake.core.format.names import fold
 __all__ = ["Heirs", "PolicyNames", "policy_names"]
 
 K = TypeVar("K", bound=Hashable)
-_MOST_ROUNDS = 20
+_MAX_ROUNDS = 20
 
 _Named = tuple[K, Any, int]
 """A thing by its id, a name that it had, and the snapshot in which it got it."""
@@ -43,7 +43,7 @@ class Heirs(Generic[K]):
         first = min((begin for key, _, begin in known if key == id_), default=-1)
         last = {key: name for key, name, _ in known}
         ids, names = {id_}, {made}
-        for _ in range(_MOST_ROUNDS):
+        for _ in range(_MAX_ROUNDS):
             names |= {last[key] for key in ids if key in last}
             heirs = {key for key, name, begin in known if name in names and begin > first}
             if heirs <= ids:
@@ -75,7 +75,7 @@ def policy_names(reader: Reader, policies: Sequence[PolicyRow]) -> PolicyNames:
     ids, rows = {policy.table_id for policy in policies}, list[_Named[int]]()
     texts = {policy.table_name for policy in policies}
     tables: dict[str, Heirs[int]] = {}
-    for _ in range(_MOST_ROUNDS if policies else 0):
+    for _ in range(_MAX_ROUNDS if policies else 0):
         rows = _table_rows(reader, ids, texts)
         tables = {policy.policy_id: Heirs.of(policy.table_id, _table(policy), rows) for policy in policies}
         heirs = {id_ for found in tables.values() for id_ in found.ids}

@@ -23,7 +23,7 @@ from quacklake.errors import CatalogUnavailableError, QuacklakeError
 if TYPE_CHECKING:
     from quacklake.core.catalog.catalog import Catalog
 
-_MOST = 1_000
+_MAX_COUNT = 1_000
 """The most callers whose lost transactions are remembered."""
 _LOSSES = 2
 """The transactions that a caller must lose in a row: while one is in its turn, stock clients of SQLite cannot write."""
@@ -156,7 +156,7 @@ class TransactionTurn:
         """Remember that another commit was in the way, for the next transaction of the caller."""
         seconds = time.monotonic() - self._began if self._seconds is None else self._seconds
         _lost[self._key] = _Loss(seconds, self._losses + 1)
-        while len(_lost) > _MOST:
+        while len(_lost) > _MAX_COUNT:
             _lost.popitem(last=False)
 
 

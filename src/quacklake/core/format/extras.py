@@ -24,7 +24,7 @@ GEOMETRY_KINDS = (
 )  # fmt: skip
 DIMENSIONS = ("", "_z", "_m", "_zm")
 _MAX_DEPTH = 32
-_LARGEST = 1.7976931348623157e308
+_MAX_VALUE = 1.7976931348623157e308
 
 _Box = dict[str, float | None]
 
@@ -49,7 +49,7 @@ def _empty_box() -> _Box:
 
 
 EVERYTHING = rendered(
-    {f"{axis}{end}": sign * _LARGEST for axis in _AXES for end, sign in (("min", -1.0), ("max", 1.0))},
+    {f"{axis}{end}": sign * _MAX_VALUE for axis in _AXES for end, sign in (("min", -1.0), ("max", 1.0))},
     [kind + suffix for kind in ("unknown", *GEOMETRY_KINDS) for suffix in DIMENSIONS],
 )
 """The statistics of geometries nothing is known of. The reference implementation takes missing statistics for an
@@ -149,8 +149,8 @@ class _Reader:
         for index, axis in enumerate(axes):
             known = [value for value in values[index :: len(axes)] if not math.isnan(value)]
             if known:
-                _stretch(self.box, f"{axis}min", max(min(known), -_LARGEST))
-                _stretch(self.box, f"{axis}max", min(max(known), _LARGEST))
+                _stretch(self.box, f"{axis}min", max(min(known), -_MAX_VALUE))
+                _stretch(self.box, f"{axis}max", min(max(known), _MAX_VALUE))
 
 
 _METADATA, _TYPED, _UNTYPED = "metadata", "typed_value", "value"

@@ -19,7 +19,7 @@ from quacklake.core.format.schema import Column, TableSchema
 from quacklake.core.format.stats import ColumnStats, end_of
 from quacklake.core.format.types import MICROS, from_physical, micros_text
 
-MOST = 200
+MAX_COUNT = 200
 """Up to this many rows plain Python is faster than starting a compute kernel."""
 
 Encoded = tuple[list[Any], ColumnStats]
@@ -35,7 +35,7 @@ def encode(rows: pa.Table, schema: TableSchema, database: str) -> Sequence[Encod
 
     That is one of another type, or not in its own Arrow type, and all where the rows are many or in several pieces.
     """
-    batches = rows.to_batches() if 0 < rows.num_rows <= MOST else []
+    batches = rows.to_batches() if 0 < rows.num_rows <= MAX_COUNT else []
     if len(batches) != 1:
         return [None] * len(schema.columns)
     return [

@@ -349,7 +349,7 @@ def _outcome(space: Workspace, view: MaterializedView, found: Survey, *, full: b
 
 
 _known: OrderedDict[Hashable, Prepared] = OrderedDict()
-_MOST_KNOWN = 256
+_MAX_KNOWN = 256
 
 
 def _prepared(space: Workspace, view: MaterializedView, found: Survey) -> Prepared:
@@ -366,7 +366,7 @@ def _prepared(space: Workspace, view: MaterializedView, found: Survey) -> Prepar
             raise StaleError(error.message.partition("\n")[0]) from error
         known = Prepared(parsed, _analyzed(space, parsed, tables))
     _known[key] = known
-    while len(_known) > _MOST_KNOWN:
+    while len(_known) > _MAX_KNOWN:
         _known.popitem(last=False)
     return known
 

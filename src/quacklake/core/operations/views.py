@@ -21,7 +21,7 @@ from quacklake.errors import InputError
 COMMENT = "comment"
 """The tag that holds a comment."""
 
-MOST_VIEWS = 16
+MAX_VIEWS = 16
 """The most levels of views that may build on each other."""
 
 
@@ -53,10 +53,8 @@ def check_macro(tx: Transaction, schema: str, variant: MacroVariant, *, is_table
 
 def check_depth(view: ViewInfo, depth: int) -> None:
     """Raise ``InputError`` for a view that depends on too many others."""
-    if depth >= MOST_VIEWS:
-        raise InputError(
-            f'the view "{view.qualified_name}" depends on more than {MOST_VIEWS} other views, or on itself'
-        )
+    if depth >= MAX_VIEWS:
+        raise InputError(f'the view "{view.qualified_name}" depends on more than {MAX_VIEWS} other views, or on itself')
 
 
 def _owners(given: str | None, schema: str) -> Iterable[str]:

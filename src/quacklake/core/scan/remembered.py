@@ -50,7 +50,7 @@ SECONDS = 10.0
 """The age from which on a plan is made anew."""
 FILES_OF_A_PLAN = 250
 """The files that take as long to list as a plan that finds few of them."""
-_MOST_COUNTED = 256
+_MAX_COUNTED = 256
 """The states of tables whose new filters are counted."""
 _LEAST = 3_072
 """The bytes of a plan's own objects in Python, and of its place here."""
@@ -131,7 +131,7 @@ class Plans:
             missed = self._missed.pop(state, 0) + 1
             pays = missed * FILES_OF_A_PLAN >= files
             self._missed[state] = 0 if pays else missed
-            if len(self._missed) > _MOST_COUNTED:
+            if len(self._missed) > _MAX_COUNTED:
                 self._missed.popitem(last=False)
         return pays
 

@@ -549,11 +549,11 @@ class Binder:
         key = ("macro", target.attached.alias, tx.base.id, macro.id)
         if key in self._known:
             return self._known[key]
-        from quacklake.core.operations.views import MOST_VIEWS, declared
+        from quacklake.core.operations.views import MAX_VIEWS, declared
 
-        if scope.depth >= MOST_VIEWS:
+        if scope.depth >= MAX_VIEWS:
             raise InputError(
-                f'the macro "{macro.qualified_name}" depends on more than {MOST_VIEWS} others, or on itself'
+                f'the macro "{macro.qualified_name}" depends on more than {MAX_VIEWS} others, or on itself'
             )
         forms, sizes = [], []
         for variant in macro.variants:

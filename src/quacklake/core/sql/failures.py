@@ -202,7 +202,7 @@ def _shown(message: str, place: re.Match[str], statement: str) -> str:
     return f"\n\n{caret(statement, at.start()).removesuffix('^')}{place['carets']}"
 
 
-_MOST_SHOWN = 4_000
+_MAX_SHOWN = 4_000
 """The most characters of a statement that are read for the log."""
 
 
@@ -213,7 +213,7 @@ class Shown:
         self._sql = sql
 
     def __str__(self) -> str:
-        return without_literals(self._sql[:_MOST_SHOWN])
+        return without_literals(self._sql[:_MAX_SHOWN])
 
     @property
     def whole(self) -> str:

@@ -40,7 +40,7 @@ _OTHERS = ("TIMESTAMP", "DATE", "TIME", "BOOLEAN", "BLOB")
 """The types of a parameter that can be neither a text nor a number."""
 _UNKNOWN = frozenset({"INVALID", "NULL", "UNKNOWN"})
 _SIMPLE = frozenset(scalar.duckdb for scalar in SCALARS.values())
-_MOST_PLANS = 60
+_MAX_PLANS = 60
 """Plans of one statement; parameters that are open after them are texts."""
 
 
@@ -208,7 +208,7 @@ class Plans:
 
     session: Session
     query: _Query
-    left: int = _MOST_PLANS
+    left: int = _MAX_PLANS
     _places: list[tuple[Node, Node]] = field(default_factory=list)
     """The node at each place, and the parameter that it was."""
     _names: list[str] = field(default_factory=list)

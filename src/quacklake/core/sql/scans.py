@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _LOCAL_IDS = 10**18
 """The first row id of uncommitted rows, as in stock DuckLake."""
-_MOST_FOOTERS = 4_000
+_MAX_FOOTERS = 4_000
 
 
 def _anything() -> Predicate:
@@ -150,7 +150,7 @@ class Footers:
         paths = [path for plan in plans for path in plan.files.column("path").to_pylist()]
         # DuckDB cannot open an encrypted file by a cached footer, and its database becomes invalid when it tries
         encrypted = any(plan.files.column("encryption_key").null_count < plan.files.num_rows for plan in plans)
-        few = len(self._kept) + len(paths) <= _MOST_FOOTERS or self._kept.issuperset(paths)
+        few = len(self._kept) + len(paths) <= _MAX_FOOTERS or self._kept.issuperset(paths)
         wanted = bool(paths) and few and not encrypted
         if wanted:
             self._kept.update(paths)

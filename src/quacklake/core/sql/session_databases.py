@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 LAKE = "lake"
 """The name of the empty database that each of them has, for the lake of its session."""
-MOST_IDLE = 2
+MAX_IDLE = 2
 """Databases that wait for a session, and as many planners; each has threads that wait."""
-MOST_FILES, MOST_BYTES = 1_000, 64 << 20
+MAX_FILES, MAX_BYTES = 1_000, 64 << 20
 """The most that the sessions of one database may read: DuckDB keeps footers, and bytes until there is no memory."""
 
 
@@ -48,7 +48,7 @@ def _make_idle() -> IdleDatabases[Any]:
 
     from quacklake.core.engines.duckdb.idle import IdleDatabases
 
-    found: IdleDatabases[Any] = IdleDatabases(MOST_IDLE)
+    found: IdleDatabases[Any] = IdleDatabases(MAX_IDLE)
     atexit.register(found.close)
     return found
 
@@ -69,9 +69,9 @@ class SessionDatabase:
         """Count the files that a query has read."""
         for plan in plans:
             self._files += plan.files.num_rows
-            if self._files <= MOST_FILES:
+            if self._files <= MAX_FILES:
                 self._bytes += sum(filter(None, plan.files.column("file_size_bytes").to_pylist()))
-        if self._files > MOST_FILES or self._bytes > MOST_BYTES:
+        if self._files > MAX_FILES or self._bytes > MAX_BYTES:
             self.is_kept = True
 
     def leave(self) -> None:

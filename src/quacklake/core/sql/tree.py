@@ -98,7 +98,7 @@ def replace(node: Node, other: Node) -> None:
 
 
 _TYPES: dict[str, Node] = {}
-_MOST_TYPES = 1000
+_MAX_TYPES = 1000
 
 
 def type_node(connection: duckdb.DuckDBPyConnection, type_: str) -> Node:
@@ -107,7 +107,7 @@ def type_node(connection: duckdb.DuckDBPyConnection, type_: str) -> Node:
     if found is None:
         typed = expression_of(connection, f"CAST(NULL AS {type_})")
         found = {key: typed[key] for key in ("cast_type", "type_expr") if key in typed}
-        if len(_TYPES) >= _MOST_TYPES:
+        if len(_TYPES) >= _MAX_TYPES:
             _TYPES.clear()
         _TYPES[type_] = found
     return found

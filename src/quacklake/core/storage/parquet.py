@@ -188,7 +188,7 @@ def geometry_extent(statistics: Any) -> str:
 
 # One read fetches nearly every footer whole.
 _TAIL = 64 * 1024
-_LARGEST_FOOTER = 256 * 1024 * 1024
+_MAX_FOOTER = 256 * 1024 * 1024
 _ENDING = 8
 _PLAIN, _ENCRYPTED = b"PAR1", b"PARE"
 _REMOTE_THREADS = 16
@@ -363,7 +363,7 @@ def _tail(source: pa.NativeFile, what: str, *, encrypted: bool = False) -> tuple
     if size < 4 + _ENDING or magic not in (_PLAIN, _ENCRYPTED):
         raise CorruptFileError(f"{what} is not a Parquet file, or its end is missing")
     length = int.from_bytes(tail[-8:-4], "little")
-    if length > min(size - 4 - _ENDING, _LARGEST_FOOTER):
+    if length > min(size - 4 - _ENDING, _MAX_FOOTER):
         raise CorruptFileError(f"{what} is truncated: it has {size} bytes and claims a footer of {length}")
     needed = length + _ENDING
     return size, tail[-needed:] if needed <= len(tail) else bytes(source.read_at(needed, size - needed))

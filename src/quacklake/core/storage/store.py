@@ -30,7 +30,7 @@ from quacklake.errors import ConfigError, CorruptFileError, StorageError
 
 T = TypeVar("T")
 
-_LONGEST_WAIT = 10.0
+_MAX_WAIT = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Attempts:
                         # The original may quote credentials; its cleaned text is in the message.
                         raise failure from None
                 telemetry.count("storage.retries", tenant=self.label)
-                time.sleep(random.uniform(0, min(_LONGEST_WAIT, self.retry_wait * 2**attempt)))
+                time.sleep(random.uniform(0, min(_MAX_WAIT, self.retry_wait * 2**attempt)))
                 attempt += 1
 
     @contextmanager
@@ -149,7 +149,7 @@ _DELETE_THREADS = 8
 _SYNC_THREADS = 16
 _DELETE_BATCH = 1000
 _COPY_BYTES = 8 << 20
-_LARGEST_COPY = 5 << 30
+_MAX_COPY = 5 << 30
 """Object stores copy larger files only in parts."""
 
 # Inside the class ``list`` is a method.
@@ -319,7 +319,7 @@ class Store(Confinement):
         """
         size = self.size(path)
         alike = self.scheme == target.scheme and self.s3 == target.s3 and not self.is_sealed and not target.is_sealed
-        if not self.is_local and alike and size < _LARGEST_COPY and expected is None:
+        if not self.is_local and alike and size < _MAX_COPY and expected is None:
             begin, end = self.url(path).partition("://")[2], target.url(new_path).partition("://")[2]
             target.attempts.run("copy", new_path, lambda: target.filesystem.copy_file(begin, end))
             return size, None

@@ -44,7 +44,7 @@ _log = logging.getLogger("quacklake.commit")
 _AGAIN = "run the operation again on the new state"
 _JITTER = 0.05
 """Seconds by which those who wait for the same moment are spread."""
-_MOST_PARTS = 128
+_MAX_PARTS = 128
 """The most parts of new rows whose bounds are compared with what a change has read."""
 
 
@@ -347,7 +347,7 @@ def any_may_match(reads: Predicate, rows: pa.Table, columns: Sequence[Column]) -
     with suppress(pa.ArrowException):  # rows that cannot be sorted have wider bounds
         rows = rows.sort_by(keys)
     parts = [rows]
-    for _ in range(_MOST_PARTS):
+    for _ in range(_MAX_PARTS):
         if not parts:
             return False
         part = parts.pop()

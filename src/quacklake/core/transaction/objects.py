@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_MOST_COLUMNS = 10_000
+_MAX_COLUMNS = 10_000
 """The columns of all tables together up to which the list of tables is remembered."""
 
 
@@ -76,7 +76,7 @@ class TableCache:
                 return known
         with self._catalog.read() as reader:
             tables = reader.tables.all(snapshot)
-        if sum(len(info.schema.columns) for info in tables) <= _MOST_COLUMNS:
+        if sum(len(info.schema.columns) for info in tables) <= _MAX_COLUMNS:
             with self._lock:
                 self._listed = snapshot.schema_version, tables
         return tables

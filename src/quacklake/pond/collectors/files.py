@@ -11,7 +11,7 @@ from pathlib import Path
 from quacklake.errors import ConfigError, InputError, LimitError
 from quacklake.pond.host_files import sha256_of
 
-_MOST_KNOWN = 100_000
+_MAX_KNOWN = 100_000
 _BLOCK = 1 << 20
 _known: dict[tuple[str, int, int], str] = {}
 _lock = threading.Lock()
@@ -56,7 +56,7 @@ def hash_of(path: Path) -> str:
         if found is None:
             found = sha256_of(path)
             with _lock:
-                if len(_known) >= _MOST_KNOWN:
+                if len(_known) >= _MAX_KNOWN:
                     _known.clear()
                 _known[key] = found
         return found
@@ -83,7 +83,7 @@ class Repeated:
 
     def add(self, pond: str, path: str, sha256: str) -> None:
         """Remember a content until this process ends."""
-        if len(self._seen) >= _MOST_KNOWN:
+        if len(self._seen) >= _MAX_KNOWN:
             self._seen.clear()
         self._seen.add((pond, path, sha256))
 

@@ -31,7 +31,7 @@ _BARE = re.compile(r"[^, ]+")
 _HEAD = re.compile(r"(?:\\.|[^\\ ])+")
 _STAMP = re.compile(r"[+-]?\d{1,19}")
 _EXAMPLE = "weather,site=dock temp=4.5 1704067200000000000"
-_LARGEST = 2**63
+_MAX_VALUE = 2**63
 
 
 class _Rows:
@@ -100,7 +100,7 @@ def _take(lines: _Lines, line: str) -> None:
             f"{stamp[:30]!r} is not a time", hint="times are whole numbers, of the precision of the request"
         )
     moment = int(stamp) * lines.factor if stamp else lines.now
-    if not -_LARGEST <= moment < _LARGEST:
+    if not -_MAX_VALUE <= moment < _MAX_VALUE:
         raise ConstraintError(f"{stamp} is not a time of this precision", hint="say precision=s, ms, us or ns")
     _add(rows, tags, moment, fields, lines.max_columns)
 
@@ -173,7 +173,7 @@ def _word(word: str, key: str) -> tuple[str, Any]:
         return "float", number
     if _INTEGER.fullmatch(word):
         kind, whole = ("integer" if word[-1] == "i" else "unsigned"), int(word[:-1])
-        low, high = (-_LARGEST, _LARGEST) if kind == "integer" else (0, 2 * _LARGEST)
+        low, high = (-_MAX_VALUE, _MAX_VALUE) if kind == "integer" else (0, 2 * _MAX_VALUE)
         if not low <= whole < high:
             raise ConstraintError(f"the field {key[:40]!r} is out of range: {word[:30]}")
         return kind, whole

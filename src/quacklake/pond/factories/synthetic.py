@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from quacklake.pond.queries import Relations
 
 TIME = "timestamp"
-_MOST = 1_000_000_000
+_MAX_COUNT = 1_000_000_000
 _PERIODIC = {
     "sine": "sin(2 * pi() * {turn})",
     "triangle": "(1 - 4 * abs(({turn} + 0.75) - floor({turn} + 0.75) - 0.5)) * -1",
@@ -109,7 +109,7 @@ class SyntheticTimeseries(RowsFactory):
         points = options.mappings("points")
         options.finish()
         count = int((end - start).total_seconds() // interval) + 1 if end >= start else 0
-        if not 0 < count <= _MOST:
+        if not 0 < count <= _MAX_COUNT:
             raise ConfigError(f"{self.name} would have {count:,} readings", hint="choose start, end and interval")
         columns, seen = [], {TIME}
         for each in points:

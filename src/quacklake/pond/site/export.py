@@ -31,7 +31,7 @@ SITES = "/sites"
 """The directory of the definitions of sites, if they say no other."""
 _MARK = "pond/site.json"
 """The file by which a folder is known as a site that may be written again."""
-_MOST_LINES = 16
+_MAX_LINES = 16
 _PICTURE = 900
 
 
@@ -155,10 +155,10 @@ def _lines(opened: Relations, definition: ChartDefinition, sources: Sequence[Nod
         for column in numbers:
             if not definition.columns or column in definition.columns:
                 lines.append(_Line(found, time, column, column if len(sources) == 1 else f"{short} {column}"))
-    if not 0 < len(lines) <= _MOST_LINES:
+    if not 0 < len(lines) <= _MAX_LINES:
         raise ConfigError(
             f"the chart {definition.name} would have {len(lines)} lines",
-            hint=f"name between 1 and {_MOST_LINES} columns of numbers with series and columns",
+            hint=f"name between 1 and {_MAX_LINES} columns of numbers with series and columns",
         )
     return lines
 

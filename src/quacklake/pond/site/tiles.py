@@ -26,7 +26,7 @@ LIMIT = 8192
 BUCKETS = 2048
 _GAP = 3
 _FINEST, _COARSEST = 0, 18
-_LARGEST = 3.4e38
+_MAX_VALUE = 3.4e38
 """Values are stored in four bytes; larger ones are left out."""
 _SAMPLE = 1_000_000
 """The readings that say what distance is usual."""
@@ -87,7 +87,7 @@ class TileBuilder:
         self._connection.register("readings", readings)
         run(
             f"CREATE TABLE raw_{number} AS SELECT t, v, lag(t) OVER () AS before, lag(v) OVER () IS NULL AS hole FROM"
-            f" (SELECT t, CASE WHEN isnan(v) OR abs(v) > {_LARGEST} THEN NULL ELSE v END AS v FROM readings)"
+            f" (SELECT t, CASE WHEN isnan(v) OR abs(v) > {_MAX_VALUE} THEN NULL ELSE v END AS v FROM readings)"
         )
         self._connection.unregister("readings")
         some = f"SELECT t - before AS apart FROM raw_{number} LIMIT {_SAMPLE}"

@@ -23,7 +23,7 @@ KEY_HEADER = "x-quacklake-idempotency-key"
 COOKIE = "arrow_flight_session_id"
 MIDDLEWARE = "quacklake"
 
-_MOST_HEADER = 4_096
+_MAX_HEADER = 4_096
 
 
 @dataclass(frozen=True)
@@ -158,8 +158,8 @@ def _first(headers: Mapping[str, list[Any]], name: str) -> str | None:
     if not values:
         return None
     value = values[0].decode("utf-8", "replace") if isinstance(values[0], bytes) else str(values[0])
-    if len(value) > _MOST_HEADER:
-        raise InputError(f"the header {name} has more than {_MOST_HEADER} characters")
+    if len(value) > _MAX_HEADER:
+        raise InputError(f"the header {name} has more than {_MAX_HEADER} characters")
     return value
 
 

@@ -38,7 +38,7 @@ _SEPARATOR = "\x1f"
 _RESERVED = ("config", "namespaces", "oauth")
 _WRITES = {("tables", "rename"), ("views", "rename"), ("transactions", "commit")}
 """The writes that are not below a namespace; before them is the name of the lake, or nothing."""
-_LONGEST = 4096
+_MAX_LENGTH = 4096
 _ENDPOINTS = (
     "GET /v1/{prefix}/namespaces",
     "GET /v1/{prefix}/namespaces/{namespace}",
@@ -237,7 +237,7 @@ def _steps(request: Request, rest: str) -> list[str]:
     before = path[: len(path) - len(rest)]
     text = raw.decode("latin-1") if isinstance(raw, bytes) else ""
     encoded = text[len(before) :] if text.startswith(before) else quote(rest)
-    if len(encoded) > _LONGEST:
+    if len(encoded) > _MAX_LENGTH:
         raise InputError("the path is too long")
     return [unquote(part) for part in encoded.rstrip("/").split("/")]
 

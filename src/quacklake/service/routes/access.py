@@ -16,15 +16,15 @@ from quacklake.service.access_gate import AccessGate
 from quacklake.service.facts import CURSOR, LIMIT, cursor_of, not_a_cursor, page_size, position_of, whole_lake
 from quacklake.service.identity import Role
 from quacklake.service.state import service_of
-from quacklake.service.values import LONGEST_NAME, LakeName
+from quacklake.service.values import MAX_NAME, LakeName
 
 router = APIRouter(tags=["access"])
 
-_LONGEST = 127
-_MOST = 100
+_MAX_LENGTH = 127
+_MAX_COUNT = 100
 """The most roles, privileges or columns of one request."""
-AccessName = Annotated[str, Field(min_length=1, max_length=_LONGEST)]
-NameInPath = Annotated[str, Path(max_length=_LONGEST)]
+AccessName = Annotated[str, Field(min_length=1, max_length=_MAX_LENGTH)]
+NameInPath = Annotated[str, Path(max_length=_MAX_LENGTH)]
 IdInPath = Annotated[str, Path(max_length=64)]
 _Entry = dict[str, Any]
 
@@ -37,7 +37,7 @@ class NewUser(_Body):
     """A user to create."""
 
     name: AccessName
-    roles: Annotated[list[AccessName], Field(max_length=_MOST)] = []
+    roles: Annotated[list[AccessName], Field(max_length=_MAX_COUNT)] = []
 
 
 class UserState(_Body):
@@ -65,21 +65,21 @@ class NewGrant(_Body):
         extra="forbid", json_schema_extra={"example": {"privileges": ["SELECT"], "to": "ann", "table": "main.orders"}}
     )
 
-    privileges: Annotated[list[Annotated[str, Field(max_length=20)]], Field(min_length=1, max_length=_MOST)]
+    privileges: Annotated[list[Annotated[str, Field(max_length=20)]], Field(min_length=1, max_length=_MAX_COUNT)]
     to: AccessName
-    schema_name: Annotated[str | None, Field(alias="schema", max_length=LONGEST_NAME)] = None
-    table: Annotated[str | None, Field(max_length=LONGEST_NAME)] = None
-    columns: Annotated[list[Annotated[str, Field(max_length=LONGEST_NAME)]] | None, Field(max_length=1_000)] = None
+    schema_name: Annotated[str | None, Field(alias="schema", max_length=MAX_NAME)] = None
+    table: Annotated[str | None, Field(max_length=MAX_NAME)] = None
+    columns: Annotated[list[Annotated[str, Field(max_length=MAX_NAME)]] | None, Field(max_length=1_000)] = None
 
 
 class NewRule(_Body):
     """A row filter with a name, or a mask of a column, for everybody or for one role."""
 
     kind: Literal["filter", "mask"]
-    table: Annotated[str, Field(max_length=LONGEST_NAME)]
+    table: Annotated[str, Field(max_length=MAX_NAME)]
     using: Annotated[str, Field(min_length=1, max_length=10_000, description="An expression over the columns.")]
     name: AccessName | None = None
-    column: Annotated[str | None, Field(max_length=LONGEST_NAME)] = None
+    column: Annotated[str | None, Field(max_length=MAX_NAME)] = None
     to: AccessName | None = None
 
 

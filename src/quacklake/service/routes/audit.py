@@ -14,7 +14,7 @@ from quacklake.lake import Lake
 from quacklake.service.facts import CURSOR, LIMIT, cursor_of, not_a_cursor, page_size, position_of, whole_lake
 from quacklake.service.identity import Role
 from quacklake.service.state import Service, service_of
-from quacklake.service.values import LARGEST, LONGEST_NAME, LakeName
+from quacklake.service.values import MAX_NAME, MAX_VALUE, LakeName
 
 router = APIRouter(tags=["access"])
 
@@ -28,7 +28,7 @@ async def read_audit(
     principal: Annotated[str | None, Query(max_length=300, description="Only records of this user.")] = None,
     kind: Annotated[str | None, Query(max_length=60, description="Only this kind of statement or call.")] = None,
     table: Annotated[
-        str | None, Query(max_length=LONGEST_NAME, description="Only what read or changed this `schema.table`.")
+        str | None, Query(max_length=MAX_NAME, description="Only what read or changed this `schema.table`.")
     ] = None,
     outcome: Annotated[str | None, Query(max_length=60, description="`ok`, `failed`, or the code of an error.")] = None,
     since: _Time = None,
@@ -120,6 +120,6 @@ def _position(cursor: str) -> tuple[dt.datetime, int]:
         found = dt.datetime.fromisoformat(time) if isinstance(time, str) else None
     except ValueError:
         found = None
-    if found is None or found.tzinfo is None or type(row) is not int or not 0 <= row <= LARGEST:
+    if found is None or found.tzinfo is None or type(row) is not int or not 0 <= row <= MAX_VALUE:
         raise not_a_cursor()
     return found, row

@@ -22,7 +22,7 @@ from quacklake.service.facts import FACTS, LIMIT, NOT_CHANGED, SNAPSHOT, answer_
 from quacklake.service.identity import Identity
 from quacklake.service.routes.sql import wanted_format
 from quacklake.service.state import Service, service_of
-from quacklake.service.values import LARGEST, LakeName, TableName, Timestamp, Version, resolved_version
+from quacklake.service.values import MAX_VALUE, LakeName, TableName, Timestamp, Version, resolved_version
 
 router = APIRouter(tags=["catalog"])
 
@@ -146,7 +146,7 @@ async def history(request: Request, table: TableName, limit: LIMIT = None, lake:
 async def list_snapshots(
     request: Request,
     limit: LIMIT = None,
-    before: Annotated[int | None, Query(ge=0, le=LARGEST, description="`next` of the page before.")] = None,
+    before: Annotated[int | None, Query(ge=0, le=MAX_VALUE, description="`next` of the page before.")] = None,
     lake: LakeName = None,
 ) -> Response:
     """Return the snapshots, newest first, and what each changed."""
@@ -163,7 +163,7 @@ async def list_snapshots(
 
 @router.get("/snapshots/{id}", summary="Describe a snapshot", operation_id="describe_snapshot", responses=FACTS)
 async def describe_snapshot(
-    request: Request, id: Annotated[int, Path(ge=0, le=LARGEST)], lake: LakeName = None
+    request: Request, id: Annotated[int, Path(ge=0, le=MAX_VALUE)], lake: LakeName = None
 ) -> Response:
     """Return when a snapshot was made, by whom, and what it changed."""
 
@@ -242,7 +242,7 @@ def _position(cursor: str) -> tuple[int, int]:
     try:
         snapshot, row = json.loads(base64.urlsafe_b64decode(cursor.encode()))
         if not (
-            isinstance(snapshot, int) and isinstance(row, int) and 0 <= snapshot <= LARGEST and -1 <= row <= LARGEST
+            isinstance(snapshot, int) and isinstance(row, int) and 0 <= snapshot <= MAX_VALUE and -1 <= row <= MAX_VALUE
         ):
             raise ValueError
     except (ValueError, TypeError, binascii.Error, RecursionError):
@@ -295,8 +295,8 @@ def _page(
 async def read_changes(
     request: Request,
     table: TableName,
-    since: Annotated[int, Query(ge=0, le=LARGEST, description="The first snapshot.")],
-    until: Annotated[int | None, Query(ge=0, le=LARGEST, description="The last snapshot (the newest).")] = None,
+    since: Annotated[int, Query(ge=0, le=MAX_VALUE, description="The first snapshot.")],
+    until: Annotated[int | None, Query(ge=0, le=MAX_VALUE, description="The last snapshot (the newest).")] = None,
     lake: LakeName = None,
 ) -> Response:
     """Return the rows that a range of snapshots inserted, updated and deleted.

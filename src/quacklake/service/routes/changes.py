@@ -13,11 +13,11 @@ from quacklake.service.facts import FACTS, LIMIT, answer_facts, page_size, whole
 from quacklake.service.identity import Identity, Role
 from quacklake.service.row_differences import row_differences
 from quacklake.service.state import service_of
-from quacklake.service.values import LARGEST, LakeName, TableName
+from quacklake.service.values import MAX_VALUE, LakeName, TableName
 
 router = APIRouter(tags=["snapshots"])
 
-SnapshotId = Annotated[int, Path(ge=0, le=LARGEST)]
+SnapshotId = Annotated[int, Path(ge=0, le=MAX_VALUE)]
 TagName = Annotated[str, Path(max_length=200)]
 
 
@@ -37,8 +37,8 @@ async def snapshot_changes(request: Request, id: SnapshotId, lake: LakeName = No
 @router.get("/diff", summary="Compare two snapshots", operation_id="compare_snapshots", responses=FACTS)
 async def compare_snapshots(
     request: Request,
-    from_: Annotated[int, Query(alias="from", ge=0, le=LARGEST, description="The earlier snapshot.")],
-    to: Annotated[int | None, Query(ge=0, le=LARGEST, description="The later snapshot (the newest).")] = None,
+    from_: Annotated[int, Query(alias="from", ge=0, le=MAX_VALUE, description="The earlier snapshot.")],
+    to: Annotated[int | None, Query(ge=0, le=MAX_VALUE, description="The later snapshot (the newest).")] = None,
     lake: LakeName = None,
 ) -> Response:
     """Return what was created, altered and dropped after one snapshot up to another, and how many rows changed.
@@ -57,10 +57,10 @@ async def compare_snapshots(
 async def compare_rows(
     request: Request,
     table: TableName,
-    from_: Annotated[int, Query(alias="from", ge=0, le=LARGEST, description="The earlier snapshot.")],
-    to: Annotated[int | None, Query(ge=0, le=LARGEST, description="The later snapshot (the newest).")] = None,
+    from_: Annotated[int, Query(alias="from", ge=0, le=MAX_VALUE, description="The earlier snapshot.")],
+    to: Annotated[int | None, Query(ge=0, le=MAX_VALUE, description="The later snapshot (the newest).")] = None,
     limit: LIMIT = None,
-    after: Annotated[int, Query(ge=0, le=LARGEST, description="`next` of the page before.")] = 0,
+    after: Annotated[int, Query(ge=0, le=MAX_VALUE, description="`next` of the page before.")] = 0,
     lake: LakeName = None,
 ) -> Response:
     """Return the columns and rows of a table that differ between two snapshots, and how many there are of each kind.
@@ -84,7 +84,7 @@ class NewTag(BaseModel):
     )
 
     name: Annotated[str, Field(max_length=200)]
-    version: Annotated[int | None, Field(ge=0, le=LARGEST, description="The snapshot (the newest).")] = None
+    version: Annotated[int | None, Field(ge=0, le=MAX_VALUE, description="The snapshot (the newest).")] = None
     replace: Annotated[bool, Field(description="Move a tag that exists.")] = False
 
 

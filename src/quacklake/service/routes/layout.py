@@ -22,7 +22,7 @@ from quacklake.service.facts import (
 )
 from quacklake.service.identity import Identity, Role
 from quacklake.service.state import service_of
-from quacklake.service.values import LARGEST, LakeName, TableName, Timestamp, Version
+from quacklake.service.values import MAX_VALUE, LakeName, TableName, Timestamp, Version
 
 router = APIRouter(tags=["catalog"])
 
@@ -105,7 +105,7 @@ async def list_files(
     request: Request,
     table: TableName,
     limit: LIMIT = None,
-    after: Annotated[int, Query(ge=-1, le=LARGEST, description="`next` of the page before.")] = -1,
+    after: Annotated[int, Query(ge=-1, le=MAX_VALUE, description="`next` of the page before.")] = -1,
     version: Version = None,
     timestamp: Timestamp = None,
     lake: LakeName = None,

@@ -8,11 +8,11 @@ from fastapi import APIRouter, Path, Request
 
 from quacklake.service.origins import origin_of
 from quacklake.service.state import service_of
-from quacklake.service.values import LARGEST, LakeName, TableName, Timestamp, Version, resolved_version
+from quacklake.service.values import MAX_VALUE, LakeName, TableName, Timestamp, Version, resolved_version
 
 router = APIRouter(tags=["pipelines"])
 
-RowId = Annotated[int, Path(ge=0, le=LARGEST, description="The row id, as `rowid` in SQL.")]
+RowId = Annotated[int, Path(ge=0, le=MAX_VALUE, description="The row id, as `rowid` in SQL.")]
 
 
 @router.get("/tables/{table}/rows/{row}/origin", summary="Find the origin of a row", operation_id="find_origin")

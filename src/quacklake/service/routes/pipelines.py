@@ -11,11 +11,11 @@ from quacklake.service import runners
 from quacklake.service.facts import LIMIT, page_size, whole_lake
 from quacklake.service.identity import Role
 from quacklake.service.state import service_of
-from quacklake.service.values import LARGEST, LakeName
+from quacklake.service.values import MAX_VALUE, LakeName
 
 router = APIRouter(tags=["pipelines"])
 
-_MOST_LETTERS = 100
+_MAX_LETTERS = 100
 """Dead letters of a page: each may have many bytes."""
 
 PipelineName = Annotated[str, Path(max_length=200)]
@@ -77,7 +77,7 @@ class Replay(BaseModel):
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"example": {"rows": [0, 1]}})
 
-    rows: Annotated[list[Annotated[int, Field(ge=0, le=LARGEST)]], Field(max_length=10_000)] = []
+    rows: Annotated[list[Annotated[int, Field(ge=0, le=MAX_VALUE)]], Field(max_length=10_000)] = []
 
 
 @router.get("/pipelines/{name}/dead-letters", summary="List dead letters", operation_id="list_dead_letters")
@@ -85,7 +85,7 @@ async def list_dead_letters(
     request: Request,
     name: PipelineName,
     limit: LIMIT = None,
-    after: Annotated[int, Query(ge=-1, le=LARGEST, description="`next` of the page before.")] = -1,
+    after: Annotated[int, Query(ge=-1, le=MAX_VALUE, description="`next` of the page before.")] = -1,
     lake: LakeName = None,
 ) -> dict[str, Any]:
     """Return the messages that are not rows, each with its row id, its sequence, the reason and its body.
@@ -96,7 +96,7 @@ async def list_dead_letters(
     service = service_of(request)
     identity = await service.enter(request)
     async with service.turn():
-        most = min(page_size(service, limit), _MOST_LETTERS)
+        most = min(page_size(service, limit), _MAX_LETTERS)
         return await service.run(lambda: runners.letters(whole_lake(identity), name, after, most))
 
 

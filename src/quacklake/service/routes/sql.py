@@ -19,13 +19,13 @@ from quacklake.service.encoding import FORMATS, JSON, Rows, chosen
 from quacklake.service.identity import Identity, Role
 from quacklake.service.problems import request_id_of
 from quacklake.service.state import Service, Statement, service_of
-from quacklake.service.values import LARGEST, LakeName, resolved_version
+from quacklake.service.values import MAX_VALUE, LakeName, resolved_version
 
 router = APIRouter(tags=["sql"])
 
 TYPES = "X-Quacklake-Types"
 CHANGED = "X-Quacklake-Changed-Rows"
-_LONGEST_HEADER = 4_096
+_MAX_HEADER = 4_096
 
 
 class SqlRequest(BaseModel):
@@ -51,7 +51,7 @@ class SqlRequest(BaseModel):
             "INTERVAL as days, seconds and microseconds."
         ),
     ] = None
-    version: Annotated[int | None, Field(ge=0, le=LARGEST, description="Read the lake at this snapshot.")] = None
+    version: Annotated[int | None, Field(ge=0, le=MAX_VALUE, description="Read the lake at this snapshot.")] = None
     timestamp: Annotated[str | None, Field(description="Read the lake at this time (UTC).")] = None
 
 
@@ -207,7 +207,7 @@ def _facts(result: Result) -> dict[str, str]:
     """
     text = json.dumps(result.types)
     changed = {CHANGED: str(result.rowcount)} if result.rowcount >= 0 else {}
-    return changed | ({TYPES: text} if len(text) <= _LONGEST_HEADER else {})
+    return changed | ({TYPES: text} if len(text) <= _MAX_HEADER else {})
 
 
 def _rows(result: Result, version: int | None) -> Rows:

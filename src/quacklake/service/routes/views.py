@@ -10,11 +10,11 @@ from quacklake.extend.names import TableRef
 from quacklake.service.facts import whole_lake
 from quacklake.service.identity import Identity, Role
 from quacklake.service.state import service_of
-from quacklake.service.values import LONGEST_NAME, LakeName, Version
+from quacklake.service.values import MAX_NAME, LakeName, Version
 
 router = APIRouter(tags=["materialized views"])
 
-ViewName = Annotated[str, Path(max_length=LONGEST_NAME, description="`view` in `main`, or `schema.view`.")]
+ViewName = Annotated[str, Path(max_length=MAX_NAME, description="`view` in `main`, or `schema.view`.")]
 DryRun = Annotated[bool, Query(description="Say what would be done, and do nothing.")]
 
 

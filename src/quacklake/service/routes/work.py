@@ -15,12 +15,12 @@ from quacklake.service.identity import Identity, Role
 from quacklake.service.routes.catalog import limited, streamed
 from quacklake.service.routes.sql import wanted_format
 from quacklake.service.state import Service, service_of
-from quacklake.service.values import LARGEST, LONGEST_NAME, LakeName
+from quacklake.service.values import MAX_NAME, MAX_VALUE, LakeName
 
 router = APIRouter(tags=["work"])
 
 ConsumerName = Annotated[str, Path(max_length=200)]
-_MOST_SNAPSHOTS = 1_000
+_MAX_SNAPSHOTS = 1_000
 
 
 class JobRequest(BaseModel):
@@ -95,7 +95,7 @@ async def cancel_job(
 )
 async def events(
     request: Request,
-    since: Annotated[int | None, Query(ge=0, le=LARGEST, description="The last snapshot that you know.")] = None,
+    since: Annotated[int | None, Query(ge=0, le=MAX_VALUE, description="The last snapshot that you know.")] = None,
     last_event_id: Annotated[str | None, Header(max_length=30)] = None,
     lake: LakeName = None,
 ) -> Response:
@@ -105,7 +105,7 @@ async def events(
     service = service_of(request)
     identity = await service.enter(request)
     known = since
-    if last_event_id is not None and last_event_id.isdecimal() and int(last_event_id) <= LARGEST:
+    if last_event_id is not None and last_event_id.isdecimal() and int(last_event_id) <= MAX_VALUE:
         known = int(last_event_id)
     newest = await service.run(identity.lake.current_snapshot)
     since = newest if known is None else min(known, newest)
@@ -118,8 +118,8 @@ class ClaimRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"example": {"table": "orders", "since": 1}})
 
-    table: Annotated[str, Field(max_length=LONGEST_NAME)]
-    since: Annotated[int | None, Field(ge=0, le=LARGEST, description="Where a new consumer begins.")] = None
+    table: Annotated[str, Field(max_length=MAX_NAME)]
+    since: Annotated[int | None, Field(ge=0, le=MAX_VALUE, description="Where a new consumer begins.")] = None
     seconds: Annotated[float, Field(gt=0, le=3_600, description="How long the turn lasts.")] = 30.0
 
 
@@ -129,7 +129,7 @@ class Acknowledgement(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     lease: Annotated[str, Field(max_length=64)]
-    snapshot: Annotated[int, Field(ge=0, le=LARGEST)]
+    snapshot: Annotated[int, Field(ge=0, le=MAX_VALUE)]
     seconds: Annotated[float, Field(ge=0, le=3_600, description="How long to keep the turn; 0 gives it back.")] = 30.0
 
 
@@ -199,7 +199,7 @@ async def consume(
     if newest < claim.next and wait:
         newest = await service.events.after(identity.lake, claim.next - 1, wait)
         identity = await service.enter_again(request)
-    last = min(newest, claim.next + _MOST_SNAPSHOTS - 1)
+    last = min(newest, claim.next + _MAX_SNAPSHOTS - 1)
     async with service.turn():
         rows = await service.run(_changes, service, identity.lake, claim, last)
         headers = {SNAPSHOT: str(max(last, claim.next - 1))}

@@ -86,7 +86,7 @@ def conform_keys(
 
 
 _WHOLE = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
-_MOST_JOINS = 4  # the most parts of a table that are joined with the source one by one
+_MAX_JOINS = 4  # the most parts of a table that are joined with the source one by one
 _RANGED = (*((one, two) for one in _WHOLE for two in _WHOLE), ("date", "date"), ("varchar", "varchar"))
 """Pairs of key types in table and source for which Spark and the format sort values alike."""
 
@@ -171,7 +171,7 @@ class SparkMerge(MergeBuilder):
         plan = replace(plan, columns_since=None) if self._evolve else plan
         tx.pending(table).add_read(predicate)
         parts = self._engine.scan.parts(plan, rows=True)
-        parts = parts if len(parts) <= _MOST_JOINS else [reduce(DataFrame.union, parts)]
+        parts = parts if len(parts) <= _MAX_JOINS else [reduce(DataFrame.union, parts)]
         with computing():
             joined = [part.alias("target").join(source, on, "left" if lonely else "inner") for part in parts]
         staging = self._engine.staging(table)

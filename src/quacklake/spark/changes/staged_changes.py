@@ -44,9 +44,9 @@ KIND = "_ql_kind"
 SEEN, UPDATED, DELETED = 0, 1, 2
 CHANGED = f"{KIND} <> {SEEN}"
 
-_MOST_ROWS = 64_000_000
+_MAX_ROWS = 64_000_000
 """The most rows of a plan for which the driver collects bits: 40 MB if one of each 64 rows is changed."""
-_MOST_PLACES = 2_000_000  # the most positions of changed rows that the driver collects
+_MAX_PLACES = 2_000_000  # the most positions of changed rows that the driver collects
 _PLACE = (FILE_ID, VERSION, POSITION)
 _WIDTH = 64
 _POSITIONS = pa.schema([("file_id", pa.int64()), ("row_id", pa.int64())])
@@ -98,8 +98,8 @@ class FoundRows:
 def found_rows(rows: DataFrame) -> FoundRows:
     """Find the changed rows if :attr:`Changes.at_once` holds, mostly in one job. Raise the errors of a write."""
     with writing():
-        each = to_arrow(rows.select(*_PLACE, KIND).limit(_MOST_PLACES + 1))
-        words = _words(rows) if each.num_rows > _MOST_PLACES else None
+        each = to_arrow(rows.select(*_PLACE, KIND).limit(_MAX_PLACES + 1))
+        words = _words(rows) if each.num_rows > _MAX_PLACES else None
     changed, unclear = _distinct(each) if words is None else _of_words(words)
     in_files = pc.is_valid(changed.column(FILE_ID))
     stored, inlined = changed.filter(in_files), changed.filter(pc.invert(in_files))
@@ -193,7 +193,7 @@ def _counts(places: pa.Table, key: str) -> dict[int, Counts]:
     return {id_: Counts(some, every - some) for id_, some, every in rows}
 
 
-_LARGEST_FILE = 1 << 30  # Spark divides larger files among tasks
+_MAX_FILE = 1 << 30  # Spark divides larger files among tasks
 _MARKS = (KIND, FILE_ID, VERSION, POSITION, ROW_ID)
 _FILES_HERE = 32  # the most delete files that the driver writes itself; for so few, starting a Spark job takes longer
 
@@ -235,7 +235,7 @@ class Changes:
         """True when the driver can collect every changed row, so that one pass finds all deletes, without staging."""
         counts, inlined = self.plan.files.column("record_count"), self.plan.inlined
         rows = (pc.sum(counts).as_py() or 0) + (0 if inlined is None else inlined.num_rows)
-        return not counts.null_count and rows <= _MOST_ROWS
+        return not counts.null_count and rows <= _MAX_ROWS
 
     def rows(self) -> DataFrame:
         return self.engine.scan.frame(self.plan, rows=True)
@@ -256,7 +256,7 @@ class Changes:
             and not pending.files
             and self.context.option("update_mode", self.table) != "copy_on_write"
             and (counts.null_count or (pc.sum(counts).as_py() or 0) > self.context.config.spark_delete_rows)
-            and (pc.max(sizes).as_py() or 0) <= _LARGEST_FILE
+            and (pc.max(sizes).as_py() or 0) <= _MAX_FILE
         )
 
     def delete_in_tasks(self, where: Filter) -> ChangeMetrics | None:

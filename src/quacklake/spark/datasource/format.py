@@ -36,7 +36,7 @@ from quacklake.spark.datasource.table_sink import UUID
 from quacklake.spark.runtime.session import is_connect
 from quacklake.spark.streams.source import Bound
 
-_LONGEST = 90  # the longest path of a socket, less a few characters
+_MAX_LENGTH = 90  # the longest path of a socket, less a few characters
 
 _formats: dict[str, SparkFormat] = {}  # by the id of the session: each batch of a stream has another Python object
 
@@ -47,7 +47,7 @@ class SparkFormat:
     def __init__(self, session: SparkSession) -> None:
         self.service = DriverService(session)
         folder = tempfile.mkdtemp(prefix="quacklake-")  # only this user may enter it
-        if len(folder) > _LONGEST:
+        if len(folder) > _MAX_LENGTH:
             Path(folder).rmdir()
             folder = tempfile.mkdtemp(prefix="quacklake-", dir="/tmp")
         self._listener = Listener(f"{folder}/ask", family="AF_UNIX")

@@ -25,7 +25,7 @@ from quacklake.spark.runtime.types import literal
 if TYPE_CHECKING:
     from quacklake.spark.expressions.translator import Node, Translator, Typed
 
-_MOST_DIGITS = 38
+_MAX_DIGITS = 38
 _ABSOLUTE = 34  # the most digits for which Spark does not round the results of ``abs`` and ``%``
 _DATED = ("date", *STAMPS)
 
@@ -267,7 +267,7 @@ def _arithmetic(call: TranslatedCall) -> str | None:
     sizes = [precision(type_) for type_ in call.types]
     (left, behind), (right, after) = sizes
     needed = left + right + 1 if call.name == "*" else max(behind, after) + max(left - behind, right - after) + 1
-    if needed > _MOST_DIGITS:  # Spark would drop digits
+    if needed > _MAX_DIGITS:  # Spark would drop digits
         return None
     sides = [
         f"CAST({each.sql} AS DECIMAL({digits},{scale}))"

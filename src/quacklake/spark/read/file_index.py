@@ -271,8 +271,8 @@ BARRIER = "spark_partition_id() >= 0"
 _SHIFT = 40
 _WORD = 6  # A word of bits covers ``1 << _WORD`` rows
 _BROADCAST = 2_000_000  # the most deleted rows that are broadcast to every executor
-_MOST_ROWS = 64_000_000  # the most rows of files with deletes for which the driver builds bits: 8 MB
-_MOST_FILES = 256  # the most delete files that the driver reads
+_MAX_ROWS = 64_000_000  # the most rows of files with deletes for which the driver builds bits: 8 MB
+_MAX_FILES = 256  # the most delete files that the driver reads
 _READERS = 16
 
 
@@ -315,9 +315,9 @@ class Deletes:
         return (
             has_scalars(self.session)
             and not rows.null_count
-            and pc.sum(rows).as_py() <= _MOST_ROWS
+            and pc.sum(rows).as_py() <= _MAX_ROWS
             and self._count() <= _BROADCAST
-            and len(files) - files.null_count <= _MOST_FILES
+            and len(files) - files.null_count <= _MAX_FILES
         )
 
     @cached_property

@@ -39,8 +39,8 @@ from quacklake.spark.sql.pruning import conditions, outside_conditions, predicat
 from quacklake.spark.sql.statement import SqlText, Statement, unknown
 from quacklake.spark.sql.view_queries import Named, Relation, ViewQuery, escaped, unescaped
 
-_MOST_BYTES = 1 << 30  # the most bytes of files that DuckDB reads for a view, in the driver
-_MOST_ROWS = 100_000  # the most rows of a view that the driver holds in memory
+_MAX_BYTES = 1 << 30  # the most bytes of files that DuckDB reads for a view, in the driver
+_MAX_ROWS = 100_000  # the most rows of a view that the driver holds in memory
 TARGET = "_ql_target"  # the name, in a query, of the rows of the table that a statement changes
 
 
@@ -343,15 +343,15 @@ def _computed_view(
             raise UnsupportedFeatureError(what, hint="read it with lake.sql")
     plans = [tx.plan(table) for table in view_tables(context, tx, view)]
     size = sum(pc.sum(plan.files.column("file_size_bytes")).as_py() or 0 for plan in plans)
-    if size > _MOST_BYTES:
+    if size > _MAX_BYTES:
         raise UnsupportedFeatureError(
             f"{what}, and it reads {size >> 20} MB, too much for DuckDB in the driver",
             hint="read it with lake.sql, or give its query to Spark",
         )
-    schema, rows = view_rows(context, tx, view, _MOST_ROWS + 1)
-    if rows.num_rows > _MOST_ROWS:
+    schema, rows = view_rows(context, tx, view, _MAX_ROWS + 1)
+    if rows.num_rows > _MAX_ROWS:
         raise UnsupportedFeatureError(
-            f"{what}, and it has more than {_MOST_ROWS} rows, too many for DuckDB in the driver",
+            f"{what}, and it has more than {_MAX_ROWS} rows, too many for DuckDB in the driver",
             hint="read it with lake.sql, or give its query to Spark",
         )
     columns = schema.columns

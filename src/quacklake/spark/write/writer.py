@@ -37,7 +37,7 @@ FloatStats = tuple[bool, float | None, float | None]
 _NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 _MARK = "\x01"
 """Prefix of the folder name for an empty text, a text that Spark takes for NULL, or a text with this prefix."""
-_LONGEST = 240 // 3  # the longest folder name, in which each byte may become three
+_MAX_LENGTH = 240 // 3  # the longest folder name, in which each byte may become three
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +231,7 @@ def _folder_name(value: SparkColumn) -> SparkColumn:
     marked = value.isin("", _NULL_FOLDER) | value.startswith(_MARK)
     return (
         f.when(f.contains(value, f.lit("\0")), f.raise_error(unfit))
-        .when(f.octet_length(value) > _LONGEST, f.raise_error(long))
+        .when(f.octet_length(value) > _MAX_LENGTH, f.raise_error(long))
         .when(marked, f.concat(f.lit(_MARK), value))
         .otherwise(value)
     )

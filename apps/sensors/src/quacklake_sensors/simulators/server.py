@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar, Generic, Self, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
-_LARGEST_REQUEST = 1 << 16
+_MAX_REQUEST = 1 << 16
 
 S = TypeVar("S")
 
@@ -120,7 +120,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _pass(self) -> None:
         size = int(self.headers.get("Content-Length") or 0)
-        body = self.rfile.read(min(size, _LARGEST_REQUEST))
+        body = self.rfile.read(min(size, _MAX_REQUEST))
         request = Request(self.command, self.path, dict(self.headers), body)
         with self.home.lock:
             self.home.requests.append(f"{self.command} {request.path}")

@@ -15,7 +15,7 @@ from sqlalchemy.util import LRUCache
 
 from quacklake.core.catalog import scoped
 
-_MOST = 2_000
+_MAX_COUNT = 2_000
 """The statements of an open lake that are kept as text; each table with inlined rows has its own."""
 
 
@@ -83,7 +83,7 @@ class DirectStatements:
     """The statements of a catalog that were turned into text so far."""
 
     def __init__(self) -> None:
-        self._known: LRUCache[tuple[Any, tuple[str, ...]], Direct] = LRUCache(_MOST)
+        self._known: LRUCache[tuple[Any, tuple[str, ...]], Direct] = LRUCache(_MAX_COUNT)
 
     def find(self, connection: Connection, statement: Any, parameters: Mapping[str, Any]) -> Direct:
         """Return a statement for parameters of these names."""

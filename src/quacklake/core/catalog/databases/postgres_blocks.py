@@ -40,9 +40,9 @@ _PAGES = 256
 """The pages of a block, 2 MB: what the server and we hold at a time, or more if the values were compressed."""
 _ROWS = 8_192
 """The packed rows of a block."""
-_MOST_BYTES = 8_192
+_MAX_BYTES = 8_192
 """The bytes of a packed row from which on its block is fetched row by row: a block is 64 MB at most."""
-_MOST_COLUMNS = 400
+_MAX_COLUMNS = 400
 """The most columns of a table; the server limits the values of a block to 1,664."""
 _TID_RANGES = 140_000
 """The version since which the server finds the rows of some pages without reading the others."""
@@ -94,7 +94,7 @@ def by_row_ids(connection: Connection, row_id: sa.Column[Any]) -> Blocks:
     def within(first: str, last: str) -> sa.ColumnElement[bool]:
         return sa.and_(row_id >= sa.literal_column(first), row_id < sa.literal_column(last))
 
-    return Blocks(places, within, _MOST_BYTES)
+    return Blocks(places, within, _MAX_BYTES)
 
 
 def table_pages(name: sa.ColumnElement[str], schema: str | None) -> sa.ColumnElement[int]:
@@ -117,7 +117,7 @@ def can_fetch(connection: Connection, select: sa.Select[Any]) -> bool:
     driver: Any = connection.connection.driver_connection
     encodings = (driver.pgconn.parameter_status(name) for name in (b"server_encoding", b"client_encoding"))
     return (
-        len(select.selected_columns) <= _MOST_COLUMNS
+        len(select.selected_columns) <= _MAX_COLUMNS
         and driver.info.server_version >= _TID_RANGES
         and all(encoding == b"UTF8" for encoding in encodings)
     )

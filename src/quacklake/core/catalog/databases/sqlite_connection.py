@@ -37,7 +37,7 @@ _ALL_SIZE = 2 + _SHARED_SIZE
 #: ``struct flock`` where numbers of files have 64 bits.
 _FLOCK = struct.Struct("hhqqi4x")
 _WAL_VERSION = 2
-_LONGEST_PAUSE = 0.025
+_MAX_PAUSE = 0.025
 
 
 def is_supported() -> bool:
@@ -185,7 +185,7 @@ class FileLock:
             if left <= 0:
                 raise LockedHere("database is locked") if self.holder() == os.getpid() else busy()
             time.sleep(min(left, random.uniform(pause / 2, pause)))
-            pause = min(pause * 1.5, _LONGEST_PAUSE)
+            pause = min(pause * 1.5, _MAX_PAUSE)
 
     def _lock(self, kind: int, start: int, size: int) -> bool:
         try:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 SECONDS = 10.0
 """The age from which on bounds are read anew, unless that would take more than a hundredth of the time."""
-MOST_SECONDS = 300.0
+MAX_SECONDS = 300.0
 """The age from which on they are read anew in any case."""
 LEAST = 500
 """The files that a lake has had from which on bounds are remembered: before, one statement is quicker."""
@@ -51,7 +51,7 @@ BLOCK = 1_024
 """The files of a table that are ruled out together where their common bounds allow it."""
 WINDOW = 1_024
 """The ids of files that are listed together for filters that leave few files of many."""
-MOST_WINDOWS = 4
+MAX_WINDOWS = 4
 """The windows that one list of files may have: a filter that leaves more needs the list of all files."""
 
 Window = tuple[int, int]
@@ -59,7 +59,7 @@ Window = tuple[int, int]
 
 _LEAST = 4_096
 """The bytes that every table counts for."""
-_MOST_ASKED = 1_000
+_MAX_ASKED = 1_000
 """The columns of all tables whose plans are counted."""
 _PAGE = 100_000
 """The files whose bounds one statement fetches."""
@@ -94,7 +94,7 @@ class TableBounds:
 
     @property
     def believed(self) -> bool:
-        return time.monotonic() - self.since < min(max(SECONDS, 100 * self.cost), MOST_SECONDS)
+        return time.monotonic() - self.since < min(max(SECONDS, 100 * self.cost), MAX_SECONDS)
 
     def with_facet(self, facet: Facet, arrays: tuple[pa.Array, ...]) -> TableBounds:
         """Return these bounds with a facet of every file, of which some may have been known before."""
@@ -185,10 +185,10 @@ class BoundsMemory:
         facets = [known.facets.get(facet) for facet in facets_of(coarser)]
         if any(arrays is None or len(arrays[0]) < len(known.ids) for arrays in facets):
             return None
-        most = MOST_WINDOWS * WINDOW
+        most = MAX_WINDOWS * WINDOW
         if len(known.ids) > most and len(found := known.matching(coarser)) <= most:
             numbers = sorted({id_ // WINDOW for id_ in found.to_pylist()})
-            if len(numbers) <= MOST_WINDOWS:
+            if len(numbers) <= MAX_WINDOWS:
                 windows = tuple((number * WINDOW, (number + 1) * WINDOW - 1) for number in numbers)
                 return Judgement(known, coarser, windows, found)
         return Judgement(known, coarser, None, None)
@@ -202,7 +202,7 @@ class BoundsMemory:
                 count = count if now - last < ASKED_SECONDS else 0
                 enough = enough and count >= ASKED_BEFORE
                 self._asked[table.id, table.uuid, facet] = now, min(count + 1, ASKED_BEFORE)
-            while len(self._asked) > _MOST_ASKED:
+            while len(self._asked) > _MAX_ASKED:
                 self._asked.popitem(last=False)
         return enough
 

@@ -23,7 +23,7 @@ from quacklake.core.format.schema import ColumnRow, unflatten
 from quacklake.core.format.snapshots import Change, Operation, Snapshot, SnapshotInfo, operations_of, parse_changes
 from quacklake.errors import NotFoundError, UnsupportedVersionError
 
-_LARGEST_ID = (1 << 63) - 1
+_MAX_ID = (1 << 63) - 1
 
 
 class TableQueries(TableHistory):
@@ -347,7 +347,7 @@ class SnapshotQueries(Queries):
 
     def find(self, version: int) -> Snapshot | None:
         """Return the snapshot with that id, if there is one."""
-        if abs(version) > _LARGEST_ID:
+        if abs(version) > _MAX_ID:
             return None
         table = self.meta["snapshot"]
         return self._select_snapshot(

@@ -16,7 +16,7 @@ _OF_TABLES = {"variant": "VARCHAR", "uint128": "DECIMAL(38,0)"}
 
 _TEXT_TYPES = ("VARIANT", "UHUGEINT", "BIGNUM", "VARINT", "TIME WITH TIME ZONE")
 """Types of DuckDB that Arrow cannot carry without loss."""
-_MOST_HOURS = 2_562_047
+_MAX_HOURS = 2_562_047
 """The hours of an interval, besides its days and months, that Arrow counts in nanoseconds."""
 _TOO_LONG = "an interval is too long for Arrow, with 292 years of hours or more: CAST it AS VARCHAR"
 
@@ -49,7 +49,7 @@ def _too_long(value: str, type_: Any) -> str:
     """Return the SQL of whether there is an interval in a value that Arrow, which counts nanoseconds, cannot hold."""
     match type_.id:
         case "interval":
-            return f"COALESCE(abs(datepart('hour', {value})) >= {_MOST_HOURS}, false)"
+            return f"COALESCE(abs(datepart('hour', {value})) >= {_MAX_HOURS}, false)"
         case "list" | "array":
             parts = [_any(value, type_.children[0][1])]
         case "map":

@@ -20,7 +20,7 @@ from quacklake.core.engines.duckdb.connections import connect_store
 if TYPE_CHECKING:
     from quacklake.core.storage import Store
 
-_MOST = 2
+_MAX_COUNT = 2
 """Databases that are kept; each has threads that wait."""
 
 
@@ -36,7 +36,7 @@ D = TypeVar("D", bound=Closable)
 class IdleDatabases(Generic[D]):
     """Databases that wait for somebody with the same settings. Safe to share between threads."""
 
-    def __init__(self, most: int = _MOST) -> None:
+    def __init__(self, most: int = _MAX_COUNT) -> None:
         self._most = most
         self._idle: list[tuple[dict[str, Any], D]] = []
         self._lock = threading.Lock()

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _SAFE_BATCH_ROWS = 8_192
 _BUFFER = "streaming_buffer_size"
-_MOST_AHEAD = 16 << 20
+_MAX_AHEAD = 16 << 20
 """Bytes of a result that DuckDB's threads may compute before they are read: some row groups of a file."""
 _AHEAD_SHARE = 32
 """One of so many parts of the memory is the most that a result takes ahead."""
@@ -191,7 +191,7 @@ class SafeGuard(Guard):
         self.safety = safety
         self.seconds = safety.seconds
         memory = None if safety.max_memory is None else parse_size(safety.max_memory)
-        self._ahead = _MOST_AHEAD if memory is None else min(_MOST_AHEAD, max(memory // _AHEAD_SHARE, 1))
+        self._ahead = _MAX_AHEAD if memory is None else min(_MAX_AHEAD, max(memory // _AHEAD_SHARE, 1))
         self._seal = seal
         self._tenant: str | None = None
 
