@@ -94,11 +94,11 @@ def bound(expression: str, names: Mapping[str, str], principal: str, roles: froz
 
     Raise ``InputError`` for one that is no expression of a policy.
     """
-    return _bound(expression, tuple(sorted(names.items())), principal, roles)
+    return _bind_names(expression, tuple(sorted(names.items())), principal, roles)
 
 
 @lru_cache(maxsize=1024)
-def _bound(expression: str, names: tuple[tuple[str, str], ...], principal: str, roles: frozenset[str]) -> str:
+def _bind_names(expression: str, names: tuple[tuple[str, str], ...], principal: str, roles: frozenset[str]) -> str:
     known = dict(names)
     plain = plain_expression(expression, _OWN)  # it comes from the metadata
     with parser() as connection:

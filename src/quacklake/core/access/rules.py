@@ -66,17 +66,17 @@ class PrincipalRules:
 
     def on_schema(self, privilege: Privilege, schema_id: int) -> bool:
         """Return whether a privilege holds for a schema."""
-        return self.on_lake(privilege) or self._granted(privilege, Scope.SCHEMA, schema_id)
+        return self.on_lake(privilege) or self._has_grant(privilege, Scope.SCHEMA, schema_id)
 
     def on_table(self, privilege: Privilege, schema_id: int, id_: int, *, derived: bool = False) -> bool:
         """Return whether a privilege holds for a table or view, for a ``derived`` one by a grant of its own.
 
         A materialized view holds rows of other tables, and the audit log what others do: both are derived.
         """
-        own = self._granted(privilege, Scope.TABLE, id_)
+        own = self._has_grant(privilege, Scope.TABLE, id_)
         return own or (not derived and self.on_schema(privilege, schema_id))
 
-    def _granted(self, privilege: Privilege, scope: Scope, id_: int) -> bool:
+    def _has_grant(self, privilege: Privilege, scope: Scope, id_: int) -> bool:
         return any(
             grant.privilege == privilege and grant.scope == scope and grant.object_id == id_ and grant.column_id is None
             for grant in self.grants

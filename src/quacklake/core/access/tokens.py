@@ -127,7 +127,7 @@ class Tokens:
         known = self.recall(token)
         if known is not None:
             return known
-        principal, left = self._checked(id_, secret)
+        principal, left = self._check_token(id_, secret)
         self.remember(token, principal, left)
         return principal
 
@@ -146,7 +146,7 @@ class Tokens:
             while len(self._known) > _MAX_KNOWN:
                 self._known.popitem(last=False)
 
-    def _checked(self, id_: str, secret: str) -> tuple[str, float]:
+    def _check_token(self, id_: str, secret: str) -> tuple[str, float]:
         """Return the user of a token, and for how many seconds it is good."""
         with self._catalog.read() as reader:
             rows = access_tables.entries(reader, TokenRow, token_id=id_)
@@ -158,7 +158,7 @@ class Tokens:
         expired = row.expires_ms is not None and row.expires_ms <= now
         if expired or not users or users[0].state != ENABLED or not _matches(row.hash, secret):
             raise UnauthenticatedError
-        return row.principal, _left(row.expires_ms, now)
+        return row.principal, _seconds_left(row.expires_ms, now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +188,7 @@ class TenantTokens:
         for row in self._tenancy.tokens(id_, catalog):
             expired = row.expires_ms is not None and row.expires_ms <= row.now_ms
             if not expired and row.state == ENABLED and _matches(row.hash, secret):
-                return TenantUser(row.catalog_id, row.catalog_name, row.user, _left(row.expires_ms, row.now_ms))
+                return TenantUser(row.catalog_id, row.catalog_name, row.user, _seconds_left(row.expires_ms, row.now_ms))
         raise UnauthenticatedError
 
     def find_user(self, name: str, catalog: str | None = None) -> TenantUser:
@@ -211,7 +211,7 @@ def _digest(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _left(expires_ms: int | None, now_ms: int) -> float:
+def _seconds_left(expires_ms: int | None, now_ms: int) -> float:
     return float("inf") if expires_ms is None else (expires_ms - now_ms) / 1000
 
 

@@ -93,7 +93,7 @@ def add_column(
             'default for new values using "ALTER ... SET DEFAULT"'
         )
     text = _default_text(default, column)
-    fresh = replace(_numbered(column, ids), initial_default=text, default=text)
+    fresh = replace(_number_column(column, ids), initial_default=text, default=text)
     if not parent:
         if schema.get(fresh.name) is not None:
             raise InputError(f"Column with name {fresh.name} already exists!")
@@ -169,7 +169,7 @@ def set_type(schema: TableSchema, path: Path, target: Column, *, next_column_id:
     that stay may widen. Raise ``InputError`` for every other change of a type.
     """
     ids = _fresh_ids(schema, next_column_id)
-    return replace_column(schema, path, lambda old: _retyped(old, target, ids))
+    return replace_column(schema, path, lambda old: _change_type(old, target, ids))
 
 
 def set_default(schema: TableSchema, path: Path, default: Any) -> TableSchema:
@@ -224,22 +224,22 @@ def _fitted_all(
 ) -> tuple[Column, ...]:
     by_name = {fold(column.name): column for column in given}
     fitted = [
-        _fitted(column, by_name.pop(fold(column.name)), f"{prefix}{column.name}", ids, problems)
+        _fit_column(column, by_name.pop(fold(column.name)), f"{prefix}{column.name}", ids, problems)
         if fold(column.name) in by_name
         else column
         for column in own
     ]
-    return (*fitted, *(_numbered(column, ids) for column in by_name.values()))
+    return (*fitted, *(_number_column(column, ids) for column in by_name.values()))
 
 
-def _fitted(own: Column, given: Column, path: str, ids: Iterator[int], problems: list[str]) -> Column:
+def _fit_column(own: Column, given: Column, path: str, ids: Iterator[int], problems: list[str]) -> Column:
     if given.type == "unknown":
         return own
     if own.type == given.type == "struct":
         return replace(own, children=_fitted_all(own.children, given.children, f"{path}.", ids, problems))
     if own.nested and own.type == given.type:
         pairs = zip(own.children, given.children, strict=True)
-        children = (_fitted(one, two, f"{path}.{one.name}", ids, problems) for one, two in pairs)
+        children = (_fit_column(one, two, f"{path}.{one.name}", ids, problems) for one, two in pairs)
         return replace(own, children=tuple(children))
     if not own.nested and not given.nested:
         if can_widen(own.type, given.type):
@@ -256,7 +256,7 @@ def _fresh_ids(schema: TableSchema, next_column_id: int) -> Iterator[int]:
     return itertools.count(next_column_id)
 
 
-def _numbered(column: Column, ids: Iterator[int]) -> Column:
+def _number_column(column: Column, ids: Iterator[int]) -> Column:
     """Return the column as a new one: fresh ids, given depth first, no constraints, no defaults."""
     id = next(ids)
     names = [fold(child.name) for child in column.children]
@@ -264,10 +264,10 @@ def _numbered(column: Column, ids: Iterator[int]) -> Column:
         raise InvalidNameError(f'Duplicate child name found in column "{column.name}"')
     # A column that is always NULL has the type DuckDB gives a bare NULL.
     kind = "int32" if column.type == "unknown" else column.type
-    return Column(id, column.name, kind, children=tuple([_numbered(child, ids) for child in column.children]))
+    return Column(id, column.name, kind, children=tuple([_number_column(child, ids) for child in column.children]))
 
 
-def _retyped(old: Column, target: Column, ids: Iterator[int]) -> Column:
+def _change_type(old: Column, target: Column, ids: Iterator[int]) -> Column:
     if old.type == target.type and not old.nested:
         return old
     if old.nested and old.type != target.type:
@@ -283,15 +283,15 @@ def _retyped(old: Column, target: Column, ids: Iterator[int]) -> Column:
         return replace(old, type=target.type)
     if old.type != "struct":
         pairs = zip(old.children, target.children, strict=True)
-        return replace(old, children=tuple([_retyped(one, two, ids) for one, two in pairs]))
+        return replace(old, children=tuple([_change_type(one, two, ids) for one, two in pairs]))
     kept: dict[int, Column] = {}
     added: list[Column] = []
     for child in target.children:
         own = child_named(old.children, child.name)
         if own is None:
-            added.append(_numbered(child, ids))
+            added.append(_number_column(child, ids))
         else:
-            kept[own.id] = _retyped(own, child, ids)
+            kept[own.id] = _change_type(own, child, ids)
     # The order of fields is that of their ids, whatever the order in the target.
     return replace(old, children=(*(kept[child.id] for child in old.children if child.id in kept), *added))
 

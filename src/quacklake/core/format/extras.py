@@ -194,7 +194,7 @@ def shredded_fields(found: Mapping[str, Mapping[str, str]]) -> list[ShreddedFiel
         all_null = nulls is not None and nulls == untyped.get("num_values")
         if not all_null and not untyped.get("min") == untyped.get("max") == _NULL:
             continue
-        name, type_ = _named(shape, path)
+        name, type_ = _find_scalar(shape, path)
         if type_ is None:
             continue
         count, missing, nan = (entry.get(key) for key in ("num_values", "null_count", "has_nan"))
@@ -213,7 +213,7 @@ def shredded_fields(found: Mapping[str, Mapping[str, str]]) -> list[ShreddedFiel
     return fields
 
 
-def _named(shape: Column, path: Sequence[str]) -> tuple[str, str | None]:
+def _find_scalar(shape: Column, path: Sequence[str]) -> tuple[str, str | None]:
     """Return the path of a field as statistics spell it, and its type; None when the file has no such scalar field."""
     names: list[str] = []
     node = _child(shape, _TYPED)

@@ -97,10 +97,10 @@ def parse_partition(text: str, schema: TableSchema) -> tuple[Column, Transform]:
     """
     column = schema.get(text)
     if column is not None:
-        return _checked(column, IDENTITY)
+        return _check_transform(column, IDENTITY)
     call = _CALL.fullmatch(text.strip())
     if call is None:
-        return _checked(_column(text, schema), IDENTITY)
+        return _check_transform(_column(text, schema), IDENTITY)
     name, arguments = call[1].lower(), call[2]
     name = _ALIASES.get(name, name)
     if name == "bucket":
@@ -108,15 +108,15 @@ def parse_partition(text: str, schema: TableSchema) -> tuple[Column, Transform]:
         more = "," in re.sub(r'"(?:[^"]|"")*"', "", rest)  # a comma outside quoted names
         if not comma or rest.lstrip().startswith("'") or (schema.get(rest.strip()) is None and more):
             raise InputError(f"Expected bucket(bucket_count, column), but got {text}")
-        return _checked(_column(rest, schema), Transform("bucket", _bucket_count(count.strip())))
+        return _check_transform(_column(rest, schema), Transform("bucket", _bucket_count(count.strip())))
     if name == "identity":
-        return _checked(_column(arguments, schema), IDENTITY)
+        return _check_transform(_column(arguments, schema), IDENTITY)
     if name not in (*CALENDAR, *EPOCH):
         raise InputError(
             f"Unsupported partition function {name} - only year, month, day, hour, and bucket are supported",
             hint=nearest(name, (*CALENDAR, "bucket", "identity")),
         )
-    return _checked(_column(arguments, schema), Transform(name))
+    return _check_transform(_column(arguments, schema), Transform(name))
 
 
 def make_spec(id: int, keys: Iterable[str], schema: TableSchema) -> PartitionSpec:
@@ -219,7 +219,7 @@ def _column(text: str, schema: TableSchema) -> Column:
     return column
 
 
-def _checked(column: Column, transform: Transform) -> tuple[Column, Transform]:
+def _check_transform(column: Column, transform: Transform) -> tuple[Column, Transform]:
     base = parse_type(column.type).base
     if transform.name in CALENDAR or transform.name in EPOCH:
         fits = base in _DATES or (transform.name == "hour" and base == "time")

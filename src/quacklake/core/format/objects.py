@@ -210,7 +210,7 @@ class Limits:
         """
         if own is None and default is None:
             return NO_LIMITS
-        said = {**_parsed(default), **_parsed(own)}
+        said = {**_parse_limits(default), **_parse_limits(own)}
         return Limits(**{name: said[name] for name in _NAMES if name in said})
 
     def asdict(self) -> dict[str, float | None]:
@@ -236,15 +236,15 @@ _NAMES = tuple(field.name for field in fields(Limits))
 
 def changed_limits(text: str | None, given: Mapping[str, Any]) -> str | None:
     """Return the text with these limits changed, or None when none are left. Raise ``InputError``."""
-    said = {**_parsed(text), **{name: _checked(name, value) for name, value in given.items()}}
+    said = {**_parse_limits(text), **{name: _check_limit(name, value) for name, value in given.items()}}
     return json.dumps(said, sort_keys=True) if said else None
 
 
-def _parsed(text: str | None) -> dict[str, Any]:
+def _parse_limits(text: str | None) -> dict[str, Any]:
     return dict(json.loads(text)) if text else {}
 
 
-def _checked(name: str, value: Any) -> Any:
+def _check_limit(name: str, value: Any) -> Any:
     """Return a limit that can be kept. Those of things that are kept may be 0, which forbids them."""
     if name not in _NAMES:
         raise InputError(f"there is no limit {name!r}", hint=f"the limits are: {', '.join(_NAMES)}")

@@ -71,7 +71,7 @@ def pruner(
     ``constant`` are the ids of columns that never had another type: of these one bucket holds all equal values.
     """
     keys = list(_usable(predicate, spec, schema))
-    return lambda values: _may_match(predicate, _known(keys, values, constant))
+    return lambda values: _may_match(predicate, _find_known(keys, values, constant))
 
 
 def wanted_buckets(
@@ -113,7 +113,7 @@ def _usable(predicate: Predicate, spec: PartitionSpec, schema: TableSchema) -> I
                 continue
 
 
-def _known(
+def _find_known(
     keys: Sequence[tuple[int, Column, Transform]], values: Mapping[int, str | None], constant: Collection[int]
 ) -> dict[int, _Known]:
     found: dict[int, _Known] = {}

@@ -450,7 +450,9 @@ def with_ids(names: Mapping[str, Column], wanted: Column, past: Past, begin: int
     if not (called & names.keys()) - others:
         return None  # what has its name there, if anything, is another column
     for schemas in (then, ever):
-        found = {_identified(names.get(version.name), version, wanted) for version in _versions(schemas, wanted.id)}
+        found = {
+            _identify_column(names.get(version.name), version, wanted) for version in _versions(schemas, wanted.id)
+        }
         fitting = [column for column in found if column is not None]
         if len(fitting) == 1:
             return fitting[0]
@@ -463,7 +465,7 @@ def _versions(schemas: Iterable[TableSchema], id_: int) -> list[Column]:
     return [column for schema in schemas for column in schema.columns if column.id == id_]
 
 
-def _identified(stored: Column | None, version: Column, wanted: Column | None) -> Column | None:
+def _identify_column(stored: Column | None, version: Column, wanted: Column | None) -> Column | None:
     """Return the column of a file with the ids of a past column, or None if their names differ."""
     if stored is None or stored.nested != version.nested:
         return None
@@ -478,7 +480,7 @@ def _identified(stored: Column | None, version: Column, wanted: Column | None) -
     for place, child in enumerate(stored.children):
         # what is inside lists and maps has its name from its place
         one = names.get(child.name) if version.type == "struct" else version.children[place]
-        found = None if one is None else _identified(child, one, known.get(one.id))
+        found = None if one is None else _identify_column(child, one, known.get(one.id))
         if found is None:
             return None
         children.append(found)

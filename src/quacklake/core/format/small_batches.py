@@ -69,7 +69,7 @@ def _numbers(text: Callable[[Any], str | None], write: Callable[[Any], Any] | No
         if present:
             low, high, exact = text(min(present)), text(max(present)), True
         found = ColumnStats(id, None, len(present), nulls, low, high, None, None, exact, exact)
-        return _written(values, write), found
+        return _write_values(values, write), found
 
     return encode
 
@@ -83,7 +83,7 @@ def _texts(write: Callable[[Any], Any] | None) -> _Way:
             low, low_exact = end_of(min(present), "varchar", upper=False)
             high, high_exact = end_of(max(present), "varchar", upper=True)
         found = ColumnStats(id, None, len(present), nulls, low, high, None, None, low_exact, high_exact)
-        return _written(values, write), found
+        return _write_values(values, write), found
 
     return encode
 
@@ -100,7 +100,7 @@ def _floats(write: Callable[[Any], Any] | None) -> _Way:
             low, high, exact = repr(min(numbers)), repr(max(numbers)), True
         has_nan = numbers is not present
         found = ColumnStats(id, None, len(present), nulls, low, high, has_nan, None, exact, exact)
-        return _written(values, write), found
+        return _write_values(values, write), found
 
     return encode
 
@@ -127,5 +127,5 @@ def _times(type: str) -> _Way:
     return encode
 
 
-def _written(values: list[Any], write: Callable[[Any], Any] | None) -> list[Any]:
+def _write_values(values: list[Any], write: Callable[[Any], Any] | None) -> list[Any]:
     return values if write is None else [None if value is None else write(value) for value in values]

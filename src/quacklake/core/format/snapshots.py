@@ -110,7 +110,7 @@ def parse_changes(text: str | None) -> tuple[Change, ...]:
         if rest.startswith(",") and len(rest) > 1:
             rest = rest[1:]
         elif rest not in ("", ","):
-            raise _malformed(kind, rest)
+            raise _malformed_change_error(kind, rest)
         else:
             break
     return tuple(changes)
@@ -124,21 +124,21 @@ def _value(kind: ChangeKind, rest: str) -> tuple[Change, str]:
             rest = rest[1:] if parts else rest
             name = _QUOTED.match(rest)
             if name is None:
-                raise _malformed(kind, rest)
+                raise _malformed_change_error(kind, rest)
             parts.append(name[1].replace('""', '"'))
             rest = rest[name.end() :]
         if not kind.named:
             return Change(kind, schema=full_name(parts)), rest
         if len(parts) < 2:
-            raise _malformed(kind, rest)
+            raise _malformed_change_error(kind, rest)
         return Change(kind, schema=full_name(parts[:-1]), name=parts[-1]), rest
     digits, comma, rest = rest.partition(",")
     if not (digits.isascii() and digits.isdigit()):
-        raise _malformed(kind, digits)
+        raise _malformed_change_error(kind, digits)
     return Change(kind, id=int(digits)), comma + rest
 
 
-def _malformed(kind: ChangeKind, rest: str) -> CatalogError:
+def _malformed_change_error(kind: ChangeKind, rest: str) -> CatalogError:
     return CatalogError(f"the catalog records a malformed {kind.value} change at {rest[:40]!r}")
 
 

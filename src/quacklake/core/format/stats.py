@@ -52,7 +52,7 @@ def of_array(array: pa.Array | pa.ChunkedArray, column: Column, missing: int = 0
     """
     if not column.children:
         return [_leaf(array, column, missing)]
-    array = _unwrapped(array)
+    array = _unwrap_array(array)
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
     if column.type == "struct":
@@ -74,7 +74,7 @@ def of_array(array: pa.Array | pa.ChunkedArray, column: Column, missing: int = 0
 
 def _leaf(array: Any, column: Column, missing: int) -> ColumnStats:
     type = column.type
-    kind, measure = _measured(type)
+    kind, measure = _find_measure(type)
     if isinstance(array, pa.ChunkedArray) and array.num_chunks == 1:
         array = array.chunk(0)
     nulls = array.null_count
@@ -82,9 +82,9 @@ def _leaf(array: Any, column: Column, missing: int) -> ColumnStats:
     low = high = extra = None
     has_nan = False if kind is _FLOAT else None
     if kind is _GEOMETRY:
-        extra = extent(_unwrapped(array).to_pylist())
+        extra = extent(_unwrap_array(array).to_pylist())
     elif values and measure is not None:
-        low, high, has_nan = measure(_unwrapped(array), type)
+        low, high, has_nan = measure(_unwrap_array(array), type)
     (low_text, low_exact), (high_text, high_exact) = end_of(low, type, upper=False), end_of(high, type, upper=True)
     return ColumnStats(
         column.id, None, values, nulls + missing, low_text, high_text, has_nan, extra, low_exact, high_exact
@@ -166,15 +166,15 @@ _TEMPORAL: Mapping[int, tuple[int, str]] = {
 """Bits and unit of the integers inside an Arrow type; an empty unit is the type's own."""
 
 
-def _unwrapped(array: Any) -> Any:
+def _unwrap_array(array: Any) -> Any:
     """Return the array without dictionary, run-end or extension encoding, its strings and blobs of a plain layout."""
     arrow = array.type
     if arrow.id not in _WRAPPED:
         return array
     if isinstance(arrow, pa.DictionaryType | pa.RunEndEncodedType):
-        return _unwrapped(array.cast(arrow.value_type))
+        return _unwrap_array(array.cast(arrow.value_type))
     if isinstance(arrow, pa.BaseExtensionType):
-        return _unwrapped(array.cast(arrow.storage_type))
+        return _unwrap_array(array.cast(arrow.storage_type))
     return array.cast(_PLAIN[arrow.id])
 
 
@@ -207,7 +207,7 @@ _MEASURES: Mapping[StatsKind, Callable[[Any, str], _Extremes]] = {
 
 
 @lru_cache(maxsize=1024)
-def _measured(type: str) -> tuple[StatsKind, Callable[[Any, str], _Extremes] | None]:
+def _find_measure(type: str) -> tuple[StatsKind, Callable[[Any, str], _Extremes] | None]:
     """Return the kind of a type, and what finds the bounds of its values."""
     kind = scalar(type).stats
     return kind, _MEASURES.get(kind)

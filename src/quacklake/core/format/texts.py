@@ -49,7 +49,7 @@ class _Parser:
         self.at = 0
 
     def error(self) -> InputError:
-        return _unsupported(self._text, "write it as DuckDB does: INTEGER, STRUCT(a INTEGER)[]")
+        return _unsupported_type_error(self._text, "write it as DuckDB does: INTEGER, STRUCT(a INTEGER)[]")
 
     def _peek(self) -> str | None:
         if self.at < len(self.tokens) and not self.tokens[self.at][1]:
@@ -124,7 +124,7 @@ class _Parser:
             self._need(")")
         elif found not in SCALARS or found == "unknown":
             known = (*ALIASES, *(name for name in SCALARS if name != "unknown"), "struct", "map")
-            raise _unsupported(word.upper(), nearest(word, known))
+            raise _unsupported_type_error(word.upper(), nearest(word, known))
         return str(parse_type(found))
 
     def _number(self) -> str:
@@ -135,7 +135,7 @@ class _Parser:
         return token
 
 
-def _unsupported(text: str, hint: str | None) -> InputError:
+def _unsupported_type_error(text: str, hint: str | None) -> InputError:
     """Return the error of a type that the format does not have."""
     kind = text.upper()
     if kind.startswith("ENUM"):
@@ -158,7 +158,7 @@ def literal_text(value: Any, type: str) -> str | None:
         return None
     name = parse_type(type)
     try:
-        text = None if name.base in NESTED else _written(value, name, scalar(type).stats.value)
+        text = None if name.base in NESTED else _write_value(value, name, scalar(type).stats.value)
     except (ArithmeticError, TypeError, ValueError):
         raise InputError(f"{value!r} is not a {name} value") from None
     if text is None:
@@ -166,9 +166,9 @@ def literal_text(value: Any, type: str) -> str | None:
     return text
 
 
-def _written(value: Any, name: TypeName, kind: str) -> str | None:
+def _write_value(value: Any, name: TypeName, kind: str) -> str | None:
     if kind == "integer" or name.base in ("int128", "uint128"):
-        number = _kept(int(value), value)
+        number = _require_lossless(int(value), value)
         bits = int(name.base.lstrip("uint"))
         low, high = (0, 1 << bits) if name.base[0] == "u" else (-1 << (bits - 1), 1 << (bits - 1))
         if not low <= number < high:
@@ -184,7 +184,7 @@ def _written(value: Any, name: TypeName, kind: str) -> str | None:
         case "boolean":
             if isinstance(value, str):
                 value = {"true": True, "false": False}.get(value.lower())
-            return "true" if _kept(bool(value), value) else "false"
+            return "true" if _require_lossless(bool(value), value) else "false"
         case "float" if math.isnan(float(value)):
             return "nan"
         case "decimal":
@@ -207,7 +207,7 @@ def _written(value: Any, name: TypeName, kind: str) -> str | None:
     return str(encode(value, str(name)))
 
 
-def _kept(converted: Any, value: Any) -> Any:
+def _require_lossless(converted: Any, value: Any) -> Any:
     """Return the converted value, when the conversion lost nothing."""
     if not isinstance(value, str) and converted != value:
         raise ValueError

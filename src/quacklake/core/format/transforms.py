@@ -146,8 +146,8 @@ def _hash_words(numbers: pa.Array) -> pa.Array:
         pc.bit_wise_and(bits, pa.scalar(_WORD, pa.uint64())),
         pc.shift_right(bits, pa.scalar(32, pa.uint64())),
     ):
-        mixed = _times(_rotated(_times(half.cast(pa.uint32()), _C1), 15), _C2)
-        state = pc.add(_times(_rotated(pc.bit_wise_xor(state, mixed), 13), 5), pa.scalar(_C3, pa.uint32()))
+        mixed = _times(_rotate_left(_times(half.cast(pa.uint32()), _C1), 15), _C2)
+        state = pc.add(_times(_rotate_left(pc.bit_wise_xor(state, mixed), 13), 5), pa.scalar(_C3, pa.uint32()))
     state = pc.bit_wise_xor(state, _constant(bits, 8))
     for shift, factor in ((16, _F1), (13, _F2)):
         state = _times(pc.bit_wise_xor(state, pc.shift_right(state, pa.scalar(shift, pa.uint32()))), factor)
@@ -163,7 +163,7 @@ def _times(array: pa.Array, factor: int) -> pa.Array:
     return pc.multiply(array, pa.scalar(factor, pa.uint32()))
 
 
-def _rotated(array: pa.Array, bits: int) -> pa.Array:
+def _rotate_left(array: pa.Array, bits: int) -> pa.Array:
     left = pc.shift_left(array, pa.scalar(bits, pa.uint32()))
     return pc.bit_wise_or(left, pc.shift_right(array, pa.scalar(32 - bits, pa.uint32())))
 

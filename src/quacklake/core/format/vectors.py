@@ -99,7 +99,7 @@ def encode(positions: pa.Array | pa.ChunkedArray | Iterable[int]) -> bytes:
     """Return the blob of positions in any order, each once; an ``InputError`` for one that is negative or missing."""
     from pyroaring import BitMap
 
-    ordered = _ordered(positions)
+    ordered = _sort_positions(positions)
     high = pc.shift_right(ordered, pa.scalar(32, pa.int64()))
     parts = []
     keys = pc.unique(high).to_pylist()
@@ -116,7 +116,7 @@ def encode(positions: pa.Array | pa.ChunkedArray | Iterable[int]) -> bytes:
     return struct.pack(">I", len(body)) + body + struct.pack(">I", zlib.crc32(body))
 
 
-def _ordered(positions: pa.Array | pa.ChunkedArray | Iterable[int]) -> pa.Array:
+def _sort_positions(positions: pa.Array | pa.ChunkedArray | Iterable[int]) -> pa.Array:
     if isinstance(positions, pa.ChunkedArray):
         positions = positions.combine_chunks()
     array = positions if isinstance(positions, pa.Array) else pa.array(list(positions), pa.int64())
@@ -167,7 +167,7 @@ def encode_file(vectors: Sequence[tuple[int | None, Any]], *, data_file: str = "
         raise InputError("a delete file holds one vector, or several that each have a snapshot")
     blobs, entries, offset = [], [], len(_PUFFIN)
     for snapshot, positions in vectors:
-        ordered = _ordered(positions)
+        ordered = _sort_positions(positions)
         blobs.append(encode(ordered))
         entries.append(
             {

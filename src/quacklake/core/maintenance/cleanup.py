@@ -205,7 +205,7 @@ def cleanup_old_files(work: Removal, before: dt.datetime | None, progress: Progr
                 work.stay((file.path, "another catalog or lake shares it") for file in due if file.id < lent)
                 due = [file for file in due if file.id >= lent]
                 found = _below_root(store, due, work)
-                shared = _shared(reader, store, found) if found else set()
+                shared = _find_shared(reader, store, found) if found else set()
                 taken = named(reader, store, found, absolute) if found else set()
             if not page:
                 break
@@ -227,7 +227,7 @@ def cleanup_old_files(work: Removal, before: dt.datetime | None, progress: Progr
     return work.report(None)
 
 
-def _shared(reader: Reader, store: Store, paths: Iterable[str]) -> set[str]:
+def _find_shared(reader: Reader, store: Store, paths: Iterable[str]) -> set[str]:
     """Return which files below the data root other catalogs share."""
     places = {f"{store.root}{path}": path for path in paths}
     return {places[place] for place in named_by_borrowers(reader, places)}
@@ -291,7 +291,7 @@ def delete_orphaned_files(work: Removal, before: dt.datetime | None, progress: P
             if orphans:
                 with catalog.read() as reader:
                     next_file = _remember(reader, store, known, next_file)  # a commit since may name one of them
-                    shared = _shared(reader, store, [entry.path for entry in orphans])
+                    shared = _find_shared(reader, store, [entry.path for entry in orphans])
                 orphans = [entry for entry in _unknown(orphans, known) if entry.path not in shared]
             work.remove({entry.path: entry.size for entry in orphans}, "maintenance.orphans.removed")
             progress("files", seen, None)

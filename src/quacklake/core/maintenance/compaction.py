@@ -92,7 +92,7 @@ class Compactor:
                     "older snapshots show other columns: they can be merged with newer ones once those have expired"
                 )
                 self._skip(f"{apart} files", reason)
-        return self._compact(files, planner, self._merged)
+        return self._compact(files, planner, self._merge_group)
 
     def rewrite(
         self, operation: str, table: TableInfo, base: Snapshot, planner: Planner, as_table: TableInfo | None = None
@@ -109,7 +109,7 @@ class Compactor:
                 table=files.table,
                 data_files=tuple(new),
                 ended_files=tuple(group.ids),
-                past_deletes=tuple(self._dated(tx, files.table, touched)),
+                past_deletes=tuple(self._write_inlined_deletes(tx, files.table, touched)),
                 touched={id_: file.delete_file_id for id_, file in touched.items()},
                 removed_bytes=group.size,
                 compaction=_REWRITTEN,
@@ -188,7 +188,7 @@ class Compactor:
         if slower:
             self._skip(f"{slower} files", "others were faster each time")
 
-    def _merged(self, files: TableFiles, group: Group, tx: Transaction) -> TableChange:
+    def _merge_group(self, files: TableFiles, group: Group, tx: Transaction) -> TableChange:
         first = group.files[0]
         assert first.version is not None
         plan = files.part_as_written(group.ids, first.version)
@@ -212,7 +212,9 @@ class Compactor:
             compaction=_MERGED,
         )
 
-    def _dated(self, tx: Transaction, table: TableInfo, touched: Mapping[int, TouchedFile]) -> list[PastDeleteFile]:
+    def _write_inlined_deletes(
+        self, tx: Transaction, table: TableInfo, touched: Mapping[int, TouchedFile]
+    ) -> list[PastDeleteFile]:
         """Write inlined deletes to delete files, merged with the existing delete file of each data file."""
         wanted = {id_: file.delete_file_id for id_, file in touched.items() if file.inlined}
         if not wanted:
@@ -229,9 +231,9 @@ class Compactor:
         for version in versions:
             window = self._window(table, tx.base, {}, (version,))
             if window is not None and window.write is not None:
-                change = _written(window.write, tx)
+                change = _write_group(window.write, tx)
                 tx.flush(change)
-                self._committed(tx.base, (), [change])
+                self._commit_groups(tx.base, (), [change])
             if window is not None:
                 self._skip_kept(window.kept)
         return self._end()
@@ -309,7 +311,7 @@ class Compactor:
         deletes = [
             # the last snapshot even if there is only one, as stock clients do
             replace(file, partial_max=file.partial_max or file.begin_snapshot) if file.format == "parquet" else file
-            for file in self._dated(tx, table, touched)
+            for file in self._write_inlined_deletes(tx, table, touched)
         ]
         return TableChange(
             table=table,
@@ -323,10 +325,10 @@ class Compactor:
         changes: list[TableChange] = []
 
         def compact(tx: Transaction) -> None:
-            changes.extend(_written(write, tx) for write in writes)
+            changes.extend(_write_group(write, tx) for write in writes)
             tx.compact(_together(changes))
 
-        self._committed(self._handle.once(base, compact), groups, changes)
+        self._commit_groups(self._handle.once(base, compact), groups, changes)
 
     def _begin(self, operation: str) -> None:
         self._report, self._skipped = CompactionReport(operation, self._table.qualified_name), []
@@ -334,7 +336,7 @@ class Compactor:
     def _skip(self, what: str, reason: str) -> None:
         self._skipped.append(Skipped(what, reason))
 
-    def _committed(self, snapshot: Snapshot, groups: Sequence[Group], changes: Sequence[TableChange]) -> None:
+    def _commit_groups(self, snapshot: Snapshot, groups: Sequence[Group], changes: Sequence[TableChange]) -> None:
         new = [file for change in changes for file in change.data_files]
         report = self._report
         counts = [(len(group.files), len(change.data_files)) for group, change in zip(groups, changes, strict=False)]
@@ -369,7 +371,7 @@ def _not_before(file: NewDataFile, since: int) -> NewDataFile:
     return replace(file, begin_snapshot=since, partial_max=max(file.partial_max, since))
 
 
-def _written(write: Write, tx: Transaction) -> TableChange:
+def _write_group(write: Write, tx: Transaction) -> TableChange:
     faults.reach("compaction.group.before")
     change = write(tx)
     faults.reach("compaction.group.after")

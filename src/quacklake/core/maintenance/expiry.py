@@ -147,12 +147,12 @@ def _choose(
 ) -> tuple[set[int], list[Skipped]]:
     """Return the snapshots that expire, and the requested ones that stay."""
     newest = max(times)
-    wanted = _wanted(times, request)
+    wanted = _choose_snapshots(times, request)
     reasons: dict[int, str] = {newest: "it is the newest"} if newest in wanted else {}
     for tag in own_tables.tags(reader):
         if tag.snapshot_id in wanted:
             reasons.setdefault(tag.snapshot_id, f'it has the tag "{tag.name}"')
-    for id_, reason in _retained(reader, times, wanted, now).items():
+    for id_, reason in _find_retained(reader, times, wanted, now).items():
         reasons.setdefault(id_, reason)
     if request.versions is not None and reasons:
         id_, reason = min(reasons.items())
@@ -164,7 +164,7 @@ def _choose(
     return wanted.difference(reasons), [Skipped(f"snapshot {id_}", why) for id_, why in sorted(reasons.items())]
 
 
-def _wanted(times: Mapping[int, dt.datetime | None], request: ExpiryRequest) -> set[int]:
+def _choose_snapshots(times: Mapping[int, dt.datetime | None], request: ExpiryRequest) -> set[int]:
     if request.versions is not None:
         unknown = [id_ for id_ in request.versions if id_ not in times]
         if unknown:
@@ -177,7 +177,7 @@ def _wanted(times: Mapping[int, dt.datetime | None], request: ExpiryRequest) -> 
     return {id_ for id_, time in times.items() if time is not None and time < request.before}
 
 
-def _retained(
+def _find_retained(
     reader: Reader, times: Mapping[int, dt.datetime | None], wanted: set[int], now: dt.datetime
 ) -> dict[int, str]:
     """Return the snapshots that tables with their own retention need.
@@ -188,7 +188,7 @@ def _retained(
     if not asked:
         return {}
     names = expiring.names_of(reader, sorted(asked))
-    touched = _touched(reader, set(asked), min(wanted), max(wanted))
+    touched = _find_touched(reader, set(asked), min(wanted), max(wanted))
     found: dict[int, str] = {}
     for table_id, keep in asked.items():
         span = parse_option("expire_older_than", keep)
@@ -201,7 +201,7 @@ def _retained(
     return found
 
 
-def _touched(reader: Reader, table_ids: set[int], first: int, last: int) -> dict[int, set[int]]:
+def _find_touched(reader: Reader, table_ids: set[int], first: int, last: int) -> dict[int, set[int]]:
     touched: dict[int, set[int]] = {id_: set() for id_ in table_ids}
     for id_, begin, end in expiring.table_lives(reader, sorted(table_ids)):
         touched[id_].update([begin] if end is None else [begin, end])

@@ -105,12 +105,12 @@ def _table_jobs(policy: Policy, health: LakeHealth, id_: int, table: TableHealth
     if policy.flush_rows is not None and rows >= policy.flush_rows:
         yield Job(JobKind.FLUSH, _many(rows, "inlined row"), name, (rows,))
     elif policy.flush_age is not None and age is not None and age >= policy.flush_age:
-        yield Job(JobKind.FLUSH, f"inlined rows for {_rounded(age)}", name, (rows, table.inlined_since))
-    below = _crowded(policy, table, table.small)
+        yield Job(JobKind.FLUSH, f"inlined rows for {_round_age(age)}", name, (rows, table.inlined_since))
+    below = _find_crowded_size(policy, table, table.small)
     if below is not None:
         yield Job(JobKind.MERGE, _many(sum(table.small), "small file"), name, (table.files, table.small), below)
     if policy.delete_ratio is not None:
-        below = _crowded(policy, table, table.chipped)
+        below = _find_crowded_size(policy, table, table.chipped)
         state = (table.worn_files, table.chipped)
         if below is not None:
             reason = f"{_many(sum(table.chipped), 'small file')} with deletes"
@@ -119,7 +119,7 @@ def _table_jobs(policy: Policy, health: LakeHealth, id_: int, table: TableHealth
             yield Job(JobKind.REWRITE, f"{_many(table.worn_files, 'file')} with many deletes", name, state)
 
 
-def _crowded(policy: Policy, table: TableHealth, counts: Sequence[int]) -> int | None:
+def _find_crowded_size(policy: Policy, table: TableHealth, counts: Sequence[int]) -> int | None:
     """Return the size below which to merge files: the largest size class with enough files, and all below it."""
     if policy.small_files is None:
         return None
@@ -129,21 +129,21 @@ def _crowded(policy: Policy, table: TableHealth, counts: Sequence[int]) -> int |
 def _lake_jobs(policy: Policy, health: LakeHealth) -> Iterator[Job]:
     age = health.oldest_snapshot_age
     if policy.expire_older_than is not None and age > policy.expire_older_than:
-        yield Job(JobKind.EXPIRE, f"snapshots of {_rounded(age)}")
+        yield Job(JobKind.EXPIRE, f"snapshots of {_round_age(age)}")
     if policy.delete_older_than is not None and health.removable_files:
         yield Job(JobKind.CLEANUP, f"{_many(health.removable_files, 'file')} to remove")
     if policy.orphans_every is not None:
-        yield Job(JobKind.ORPHANS, f"every {_rounded(policy.orphans_every)}")
+        yield Job(JobKind.ORPHANS, f"every {_round_age(policy.orphans_every)}")
 
 
 def _many(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
-def _rounded(age: dt.timedelta) -> str:
+def _round_age(age: dt.timedelta) -> str:
     """Return a duration in its two largest units.
 
-    >>> [_rounded(dt.timedelta(seconds=age)) for age in (86_400, 3_907.8, 0)]
+    >>> [_round_age(dt.timedelta(seconds=age)) for age in (86_400, 3_907.8, 0)]
     ['1 day', '1 hour 5 minutes', '0 seconds']
     """
     left = round(age.total_seconds())

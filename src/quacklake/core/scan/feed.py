@@ -202,7 +202,7 @@ def plan_feed(
     joined = plan_files(changed, table, store, until.id, encrypted=catalog.encrypted)
     joined, mappings = map_by_names(reader, store, until, table, joined, mappings)
     files, ends = _data_files(joined, changed)
-    inserted, deleted = _inlined(rows, since, until.id)
+    inserted, deleted = _split_inlined(rows, since, until.id)
     # the deletes in the catalog that count: of the files at hand, and not later than these ended
     positions = pa.table(positions.columns, schema=DATED_POSITIONS)
     planned = files.column("data_file_id").combine_chunks()
@@ -284,7 +284,7 @@ def _delete_files(joined: pa.Table, planned: pa.Table, until: int) -> pa.Table:
     return table.filter(pc.is_valid(table.column("path")))
 
 
-def _inlined(rows: pa.Table | None, since: int, until: int) -> tuple[pa.Table | None, pa.Table | None]:
+def _split_inlined(rows: pa.Table | None, since: int, until: int) -> tuple[pa.Table | None, pa.Table | None]:
     """Return inlined rows that came, and those that went, dated by when they did."""
     if rows is None:
         return None, None

@@ -169,10 +169,10 @@ def _decode_one(part: InlinedRows, schema: TableSchema, database: str, *, ends: 
         del asked[name]
     checks = {f"ql_check{key}": value.is_doubtful for key, value in values.items() if value.may_be_misread}
     try:
-        found = _decoded(part, asked | checks, database) if asked else {}
+        found = _decode_rows(part, asked | checks, database) if asked else {}
     except CatalogError:
         others = {name: sql for name, sql in asked.items() if name not in values}
-        found = _decoded(part, others, database) if others else {}
+        found = _decode_rows(part, others, database) if others else {}
         doubtful = list(values)
     else:
         doubtful = [key for key in values if f"ql_check{key}" in checks and pc.any(found[f"ql_check{key}"]).as_py()]
@@ -237,12 +237,12 @@ class _Value:
             "failed": f"coalesce({failed}, false)",
             "text": f"CASE WHEN {doubtful} THEN {self._text} END",
         }
-        found = _decoded(self.part, asked, self.database)
+        found = _decode_rows(self.part, asked, self.database)
         failures = found["failed"].to_pylist()
         # what stays a text in Arrow would be misread there
         known = self.stored.nested and not self.column.travels_as_text
         texts = found["text"].to_pylist() if known else [None] * len(failures)
-        values, places = self._parsed({place: text for place, text in enumerate(texts) if text is not None})
+        values, places = self._parse_texts({place: text for place, text in enumerate(texts) if text is not None})
         column = found["value"]
         if places:
             order = list(range(len(failures)))
@@ -252,7 +252,7 @@ class _Value:
             column = pa.chunked_array([*column.chunks, *values.chunks]).take(pa.array(order))
         return column, pa.array(failures) if any(failures) else None
 
-    def _parsed(self, texts: Mapping[int, str]) -> tuple[pa.ChunkedArray, list[int]]:
+    def _parse_texts(self, texts: Mapping[int, str]) -> tuple[pa.ChunkedArray, list[int]]:
         """Return the values of texts that can be taken apart, and their places."""
         parsed: dict[int, Any] = {}
         for place, text in texts.items():
@@ -268,7 +268,7 @@ class _Value:
         again = f"TRY(CAST(value AS {self.stored.duckdb_type()}))"
         value = reshaped("again", self.stored, self.column)
         query = f"SELECT place, text, {again} AS again FROM stored"
-        found = _asked(
+        found = _run_query(
             f"SELECT {value} AS value, place FROM ({query}) WHERE again::VARCHAR = text ORDER BY place", rows
         )
         return found.column("value"), found.column("place").to_pylist()
@@ -305,15 +305,15 @@ def _as_stored(rows: pa.Table, column: Column, database: str) -> pa.ChunkedArray
         return None  # DuckDB says what is wrong
 
 
-def _decoded(part: InlinedRows, expressions: Mapping[str, str], database: str) -> dict[str, pa.ChunkedArray]:
+def _decode_rows(part: InlinedRows, expressions: Mapping[str, str], database: str) -> dict[str, pa.ChunkedArray]:
     """Return what DuckDB makes of stored rows, by name. Raise ``CatalogError`` for values that it cannot read."""
     selected = [f"{expression} AS {quote(name)}" for name, expression in expressions.items()]
     if database != inline.PACKED:
-        rows = _asked(f"SELECT {', '.join(selected)} FROM stored", part.rows)
+        rows = _run_query(f"SELECT {', '.join(selected)} FROM stored", part.rows)
         return {name: rows.column(place) for place, name in enumerate(expressions)}
     selected.append(inline.is_plain_expression("payload", "ql_values", len(part.schema.columns)))
     values = f"SELECT *, {inline.values_expression('payload')} AS ql_values FROM stored"
-    rows = _asked(f"SELECT {', '.join(selected)} FROM ({values})", part.rows)
+    rows = _run_query(f"SELECT {', '.join(selected)} FROM ({values})", part.rows)
     for payload in part.rows.column("payload").filter(pc.invert(rows.column(len(expressions)))).to_pylist():
         inline.check_packed(payload)
     return {name: rows.column(place) for place, name in enumerate(expressions)}
@@ -327,7 +327,7 @@ def _decode_expression(part: InlinedRows, column: Column, place: int, database: 
     return inline.decode_expression(column, database, quote(key), as_bytes=as_bytes)
 
 
-def _asked(query: str, stored: pa.Table) -> pa.Table:
+def _run_query(query: str, stored: pa.Table) -> pa.Table:
     """Return what a query makes of ``stored`` rows."""
     connection = _cursor()
     connection.register("stored", stored)

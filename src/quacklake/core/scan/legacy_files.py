@@ -49,7 +49,7 @@ def map_by_names(
     added: dict[TableSchema, NameMapping] = {}
     for place in unnumbered:
         then = _columns_at(past, begins[place].as_py(), table.schema)
-        mapping = added.setdefault(then, NameMapping(_FIRST_ID - len(added), _mapped(then.columns)))
+        mapping = added.setdefault(then, NameMapping(_FIRST_ID - len(added), _map_columns(then.columns)))
         ids[place] = mapping.id
     index = files.column_names.index("mapping_id")
     field = files.schema.field(index)
@@ -62,8 +62,8 @@ def _columns_at(past: Past, begin: int | None, newest: TableSchema) -> TableSche
     return schemas[-1] if schemas else past[0][1] if past else newest
 
 
-def _mapped(columns: Iterable[Column]) -> tuple[MappedColumn, ...]:
-    return tuple(MappedColumn(column.name, column.id, children=_mapped(column.children)) for column in columns)
+def _map_columns(columns: Iterable[Column]) -> tuple[MappedColumn, ...]:
+    return tuple(MappedColumn(column.name, column.id, children=_map_columns(column.children)) for column in columns)
 
 
 def _has_no_ids(store: Store, path: str) -> bool:

@@ -127,7 +127,7 @@ def plan_files(
     known = dict(zip(files.column_names, files.columns, strict=True))
     columns = {name: known.get(name) for name in FILES.names}
     for name in ("path", "delete_path"):
-        columns[name] = _resolved(files.column(name), files.column(f"{name}_is_relative"), base, store)
+        columns[name] = _resolve_paths(files.column(name), files.column(f"{name}_is_relative"), base, store)
     if deleted:
         # a delete file of several snapshots counts rows that are not yet deleted at an older one: then it says nothing
         later = pc.fill_null(pc.greater(files.column("delete_partial_max"), snapshot_id), False)
@@ -158,7 +158,7 @@ def _check_keys(files: pa.Table, path: str, key: str, table: TableInfo) -> None:
         )
 
 
-def _resolved(paths: pa.ChunkedArray, relative: pa.ChunkedArray, base: str, store: Store) -> pa.ChunkedArray:
+def _resolve_paths(paths: pa.ChunkedArray, relative: pa.ChunkedArray, base: str, store: Store) -> pa.ChunkedArray:
     if paths.null_count == len(paths):
         return paths
     hostile = pc.match_substring_regex(paths, r"(^|/)\.{1,2}(/|$)|//|\\|%|\x00|^$")

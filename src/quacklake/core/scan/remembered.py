@@ -86,12 +86,12 @@ class Plans:
         key = (snapshot, table.id, table.uuid, predicate)
         plan = self._get(key, table, ScanPlan)
         if plan is None and predicate != ANYTHING:
-            plan = self._filtered(key, table, make, judge)
+            plan = self._derive_plan(key, table, make, judge)
         if plan is None or (most is not None and plan.files.num_rows > most):
             plan = self._add(key, table, make(predicate, most))
         return plan
 
-    def _filtered(
+    def _derive_plan(
         self,
         key: tuple[Snapshot, int, str, Predicate],
         table: TableInfo,

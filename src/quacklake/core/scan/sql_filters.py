@@ -25,20 +25,20 @@ _TIMESTAMPS = (exp.DataType.Type.TIMESTAMP, exp.DataType.Type.TIMESTAMPNTZ)
 
 def from_sql(text: str, schema: TableSchema) -> Predicate:
     """Return what a filter says about column bounds. Raise ``PredicateError`` when it is not one expression."""
-    return _translate(_parsed(text), schema)
+    return _translate(_parse_filter(text), schema)
 
 
 def column_names(text: str) -> list[str]:
-    return [column.name for column in _parsed(text).find_all(exp.Column)]
+    return [column.name for column in _parse_filter(text).find_all(exp.Column)]
 
 
-def _parsed(text: str) -> exp.Expr:
+def _parse_filter(text: str) -> exp.Expr:
     """Return the tree of a filter, which nobody changes. Raise ``PredicateError`` when it is not one expression."""
-    return _remembered(text) if len(text) <= _SHORT else _parse(text)
+    return _parse_cached(text) if len(text) <= _SHORT else _parse(text)
 
 
 @lru_cache(maxsize=500)
-def _remembered(text: str) -> exp.Expr:
+def _parse_cached(text: str) -> exp.Expr:
     return _parse(text)
 
 

@@ -36,13 +36,13 @@ _TEXTS = frozenset({"uuid", "json", "variant", "int128", "uint128", "geometry"})
 
 def from_arrow_expression(expression: pc.Expression, schema: TableSchema) -> Predicate:
     """Return what an Arrow expression says about bounds. Raise ``PredicateError`` when it does not fit."""
-    decoded = _decoded(expression, schema)
+    decoded = _decode_expression(expression, schema)
     return ANYTHING if decoded is None else _Translator(schema, decoded[1]).translate(decoded[0])
 
 
 def to_sql(expression: pc.Expression, schema: TableSchema) -> str:
     """Return an Arrow expression as SQL. Raise ``UnsupportedFeatureError`` for one that SQL answers otherwise."""
-    decoded = _decoded(expression, schema)
+    decoded = _decode_expression(expression, schema)
     text = None if decoded is None else _sql(decoded[0], decoded[1], schema)
     if text is None:
         raise UnsupportedFeatureError(
@@ -51,7 +51,7 @@ def to_sql(expression: pc.Expression, schema: TableSchema) -> str:
     return text
 
 
-def _decoded(expression: pc.Expression, schema: TableSchema) -> tuple[Any, dict[int, str]] | None:
+def _decode_expression(expression: pc.Expression, schema: TableSchema) -> tuple[Any, dict[int, str]] | None:
     """Return the tree of an expression and the names of its functions, or None if it has no open form."""
     arrow = schema.to_arrow()
     try:

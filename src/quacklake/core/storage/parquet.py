@@ -337,8 +337,8 @@ def _stats(leaf: Column, parts: Sequence[FooterColumn], by_name: bool) -> Column
         size,
         part.value_count if known else None,
         part.null_count if known else None,
-        None if part.min is None else _bound(part.min, part.type, leaf.type, upper=False),
-        None if part.max is None else _bound(part.max, part.type, leaf.type, upper=True),
+        None if part.min is None else _fit_bound(part.min, part.type, leaf.type, upper=False),
+        None if part.max is None else _fit_bound(part.max, part.type, leaf.type, upper=True),
         extra=part.extra if leaf.type == "geometry" else None,
         # the reader of footers does not say whether a text was cut
         min_exact=None if part.min is None else is_always_exact(leaf.type),
@@ -346,7 +346,7 @@ def _stats(leaf: Column, parts: Sequence[FooterColumn], by_name: bool) -> Column
     )
 
 
-def _bound(bound: Comparable, file: FileType, type: str, *, upper: bool) -> str | None:
+def _fit_bound(bound: Comparable, file: FileType, type: str, *, upper: bool) -> str | None:
     value = fitting(file, type)(bound)
     short = None if value is None else shorten(value, upper=upper)
     return None if short is None else encode_comparable(short, type)

@@ -338,7 +338,7 @@ class Confinement:
     def url(self, path: str) -> str:
         """Return what an engine opens, an absolute local path or a full URL; only the text is looked at."""
         if self.external and self.is_absolute(path):
-            return self._allowed(path)
+            return self._resolve_allowed(path)
         return self._root.url + self.own(path)
 
     def urls(self, paths: Iterable[str]) -> list[str]:
@@ -384,7 +384,7 @@ class Confinement:
     def readable(self, path: str, links: Links) -> str:
         """Return the name by which the file system opens ``path``; ``PathError`` when it or its link leads outside."""
         if self.external and self.is_absolute(path):
-            name = self._allowed(path)
+            name = self._resolve_allowed(path)
             match = URL.match(name)
             if (match[0][:-3].lower() if match else "file") != self._root.scheme:
                 raise PathError(
@@ -431,7 +431,7 @@ class Confinement:
             if not self.is_local:
                 raise PathError(f"the catalog calls the path {path!r} absolute, but it is not")
             path = absolute(path)  # stock clients store the path as typed, and read it from their working directory
-        return self._allowed(path)
+        return self._resolve_allowed(path)
 
     def _check_links(self, path: str, real: str, links: Links) -> None:
         # The root is looked up each time: it may have been made, or moved behind a link, since the store was opened.
@@ -441,7 +441,7 @@ class Confinement:
                 hint="replace the link by a real folder, or make the folder it leads to the data path",
             )
 
-    def _allowed(self, path: str) -> str:
+    def _resolve_allowed(self, path: str) -> str:
         """Return an absolute path in its one spelling, when it is in a folder of ``external``, else ``PathError``."""
         outside = self._outside(path)
         if outside.startswith(self.external) and not self._is_closed(outside):

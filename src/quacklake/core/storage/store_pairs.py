@@ -27,7 +27,7 @@ def overlap(one: Store, other: Store) -> bool:
     long = long[: len(short)]
     if short == long:
         return True
-    if _folded(short) != _folded(long):
+    if _fold_parts(short) != _fold_parts(long):
         return False
     first, second = Path("/", *short), Path("/", *long)
     there = first.exists(), second.exists()
@@ -49,5 +49,5 @@ def _place(store: Store) -> list[str]:
     return [_SAME_SERVICE.get(scheme, scheme), bucket.partition("@")[0], *folders]
 
 
-def _folded(parts: list[str]) -> list[str]:
+def _fold_parts(parts: list[str]) -> list[str]:
     return [unicodedata.normalize("NFC", part).casefold() for part in parts]

@@ -363,14 +363,14 @@ class MySQLConversion(Conversion):
 
     def _rename(self, names: Mapping[str, str]) -> None:
         """Rename tables, all or none."""
-        renamed = ", ".join(f"{self._quoted(old)} TO {self._quoted(new)}" for old, new in names.items())
+        renamed = ", ".join(f"{self._quote_table(old)} TO {self._quote_table(new)}" for old, new in names.items())
         self._patiently("rename_tables", f"RENAME TABLE {renamed}")
 
     def _drop(self, names: Iterable[str]) -> None:
         for name in names:
-            self._patiently("drop_table", f"DROP TABLE IF EXISTS {self._quoted(name)}")
+            self._patiently("drop_table", f"DROP TABLE IF EXISTS {self._quote_table(name)}")
 
-    def _quoted(self, name: str) -> str:
+    def _quote_table(self, name: str) -> str:
         return self.connection.dialect.identifier_preparer.format_table(self._bare(name))
 
     def _patiently(self, name: str, statement: str) -> None:

@@ -109,7 +109,7 @@ def views(place: SharedPlace, schema: str, catalog_id: int, spec: Spec, *, writa
     statements = [f"CREATE SCHEMA {quote(schema)}", f"REVOKE ALL ON SCHEMA {quote(schema)} FROM PUBLIC"]
     for table, columns in spec.items():
         name = f"{quote(schema)}.ducklake_{table}"
-        chosen = [*_quoted(columns), *(["catalog_id", "ctid"] if writable else [])]
+        chosen = [*_quote_columns(columns), *(["catalog_id", "ctid"] if writable else [])]
         select = (
             f"SELECT {', '.join(chosen)} FROM {place.name(f'ducklake_{table}')}"
             f" WHERE catalog_id = {catalog_id:d}{_further(place, table, catalog_id)}"
@@ -187,13 +187,17 @@ def _without(connection: Connection, schema: str) -> list[str]:
 # -- writing -----------------------------------------------------------------------------------------------------------
 
 
-def _quoted(columns: Sequence[ColumnSpec]) -> list[str]:
+def _quote_columns(columns: Sequence[ColumnSpec]) -> list[str]:
     return [quote(column.name) for column in columns]
 
 
 def _real_table(place: SharedPlace, schema: str, table: str, catalog_id: int) -> list[str]:
     """Return statements for the catalog's own table, and the trigger that copies its changes to the shared one."""
-    name, shared, columns = f"{quote(schema)}.ducklake_{table}", place.name(f"ducklake_{table}"), _quoted(SPEC[table])
+    name, shared, columns = (
+        f"{quote(schema)}.ducklake_{table}",
+        place.name(f"ducklake_{table}"),
+        _quote_columns(SPEC[table]),
+    )
     hidden = f" AND key NOT IN ({literal(EXPOSED)}, {literal(_LIMIT)})" if table == "metadata" else ""
     statements = [
         f"CREATE TABLE {name} AS SELECT {', '.join(columns)} FROM {shared} WHERE catalog_id = {catalog_id:d}{hidden}",
@@ -205,7 +209,11 @@ def _real_table(place: SharedPlace, schema: str, table: str, catalog_id: int) ->
 
 def _mirror_out(place: SharedPlace, schema: str, table: str, catalog_id: int, *, replace: bool = False) -> list[str]:
     """Return the function that copies changes of a catalog's own table to the shared one."""
-    name, shared, columns = f"{quote(schema)}.ducklake_{table}", place.name(f"ducklake_{table}"), _quoted(SPEC[table])
+    name, shared, columns = (
+        f"{quote(schema)}.ducklake_{table}",
+        place.name(f"ducklake_{table}"),
+        _quote_columns(SPEC[table]),
+    )
     # This limit applies to DuckDB only.
     only = f"IF coalesce(NEW.key, OLD.key) = {literal(_LIMIT)} THEN RETURN NULL; END IF; "
     body = (
@@ -239,7 +247,7 @@ def _mirror_functions(place: SharedPlace, registry: str, replace: bool = False) 
     """Return the functions that copy changes of the shared tables to those of the catalogs in ``registry``."""
     statements = []
     for table in _REAL:
-        columns, shared = _quoted(SPEC[table]), place.name(f"ducklake_{table}")
+        columns, shared = _quote_columns(SPEC[table]), place.name(f"ducklake_{table}")
         own = literal(f"ducklake_{table}")
         only = f" OR r.key IN ({literal(EXPOSED)}, {literal(_LIMIT)})" if table == "metadata" else ""
         gone = _delete_one("%1$I.%2$I", columns, "($1)", "")
@@ -276,7 +284,7 @@ def _give_writes(schema: str, role: str, spec: Spec) -> list[str]:
     """Return statements that let a role write, but not change the catalog id or create a table."""
     statements = []
     for table, parts in spec.items():
-        name, columns = f"{quote(schema)}.ducklake_{table}", ", ".join(_quoted(parts))
+        name, columns = f"{quote(schema)}.ducklake_{table}", ", ".join(_quote_columns(parts))
         statements.append(f"GRANT INSERT ({columns}), UPDATE ({columns}), DELETE ON {name} TO {quote(role)}")
     return statements
 

@@ -369,15 +369,15 @@ def _copy_files(reader: ImageReader, places: _Places, store: Store, target: Stor
 
 def _new_folders(reader: ImageReader, places: _Places) -> dict[int, str]:
     """Return the folder of each table below the new data path, as its newest row will have it."""
-    schemas = {row["schema_id"]: row["path"] or "" for row in _changed(reader, places, "ducklake_schema")}
+    schemas = {row["schema_id"]: row["path"] or "" for row in _read_changed_rows(reader, places, "ducklake_schema")}
     found: dict[int, tuple[int, str]] = {}
-    for row in _changed(reader, places, "ducklake_table"):
+    for row in _read_changed_rows(reader, places, "ducklake_table"):
         if row["begin_snapshot"] >= found.get(row["table_id"], (0, ""))[0]:
             folder = schemas.get(row["schema_id"], "") + (row["path"] or "")
             found[row["table_id"]] = (row["begin_snapshot"], folder)
     return {id_: folder for id_, (_, folder) in found.items()}
 
 
-def _changed(reader: ImageReader, places: _Places, name: str) -> Iterator[dict[str, Any]]:
+def _read_changed_rows(reader: ImageReader, places: _Places, name: str) -> Iterator[dict[str, Any]]:
     for batch in reader.rows(name):
         yield from places.changed("", name, batch).to_pylist()

@@ -441,7 +441,7 @@ def needed_mends(connection: Connection, metadata_schema: str | None) -> list[Me
     place = shared_lake.find_place(connection, metadata_schema)
     if not shared_lake.is_owner(connection, place):
         return []
-    mends: list[Mend] = [_functions, _secured, _statistics, _views]
+    mends: list[Mend] = [_functions, _secure_tables, _statistics, _views]
     return [mend for mend in mends if mend(connection, place, metadata_schema)]
 
 
@@ -450,7 +450,7 @@ def _functions(connection: Connection, place: SharedPlace, _: str | None) -> lis
     return exposing.mend(connection, place) if exposing.has_open_functions(connection, place) else []
 
 
-def _secured(connection: Connection, place: SharedPlace, metadata_schema: str | None) -> list[str]:
+def _secure_tables(connection: Connection, place: SharedPlace, metadata_schema: str | None) -> list[str]:
     """Revoke the rights that let readers lock tables, and secure tables that were added later."""
     return secure(connection, place, metadata_schema) if place.secured else []
 

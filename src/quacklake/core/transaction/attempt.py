@@ -66,15 +66,15 @@ def _check_limits(writer: Writer, changes: ChangeSet) -> bool:
                 hint=f"try again in {after:.1f} s, commit more at a time, or raise limit_wait_ms to wait longer",
             )
     if limits.snapshots is not None and (used.snapshots or 0) >= limits.snapshots:
-        raise _exceeded("snapshots", limits.snapshots, "snapshots", "lake.expire_snapshots() removes old ones")
+        raise _limit_error("snapshots", limits.snapshots, "snapshots", "lake.expire_snapshots() removes old ones")
     if tables and (used.tables or 0) + changes.more_tables > (limits.tables or 0):
-        raise _exceeded("tables", limits.tables or 0, "tables", "drop tables that are not needed")
+        raise _limit_error("tables", limits.tables or 0, "tables", "drop tables that are not needed")
     # the totals of tables are cheap and never too low; sum up the files only if they exceed the limit
     enough = (used.bytes or 0) + changes.added_bytes <= (limits.bytes or 0)
     return size and not (enough and not changes.revived_tables)
 
 
-def _exceeded(limit: str, number: int, what: str, hint: str) -> TenantLimitError:
+def _limit_error(limit: str, number: int, what: str, hint: str) -> TenantLimitError:
     return TenantLimitError(
         f"the catalog may have at most {number:,} {what}",
         limit=limit,
@@ -92,7 +92,7 @@ class Attempt:
         self.dated = dated
         self.latest = writer.snapshots.latest()
         # the marks of streams as they are to be; raises when a batch must not be committed
-        self._marks = [self._marked(given) for given in changes.marks if given.once is None]
+        self._marks = [self._update_mark(given) for given in changes.marks if given.once is None]
         self._new_marks = [
             StreamMark(m.stream, m.once, m.run, m.epoch, m.position) for m in changes.marks if m.once is not None
         ]
@@ -127,7 +127,7 @@ class Attempt:
             next_catalog_id=self.latest.next_catalog_id + len(created),
             next_file_id=self.latest.next_file_id,
         )
-        retyped = self._retyped()
+        retyped = self._find_retyped()
         inserting = {change.table.id for change in tables if change.data_files or change.inlined}
         counted = sorted(inserting | set(retyped))
         remembered = self.catalog.totals.known(self.latest.id, counted) if counted else {}
@@ -150,7 +150,7 @@ class Attempt:
         most = writer.limits.bytes or 0
         if must_weigh and live_bytes(writer) > most:
             hint = "delete rows or drop tables, then rewrite_data_files() makes room"
-            raise _exceeded("bytes", most, "bytes of data", hint)
+            raise _limit_error("bytes", most, "bytes of data", hint)
         few = writer.backend.batch_rows
         self._insert_inlined([part for part in rows.inlined if len(part[2]) > few], draft)
         with writer.backend.batch(writer.connection):
@@ -161,7 +161,7 @@ class Attempt:
         self._written = rows.totals
         return snapshot
 
-    def _marked(self, given: PendingMark) -> tuple[StreamMark, bool]:
+    def _update_mark(self, given: PendingMark) -> tuple[StreamMark, bool]:
         """Return the mark of a stream as it is to be, and whether the stream is new."""
         known = own_tables.find_stream(self.writer, given.stream)
         new = known is None and given.starts is not None
@@ -191,7 +191,7 @@ class Attempt:
         """Remember the totals after the commit went through, which spares the next one some reading."""
         self.catalog.totals.remember(self.latest.id, snapshot.id, self._written)
 
-    def _retyped(self) -> dict[int, list[int]]:
+    def _find_retyped(self) -> dict[int, list[int]]:
         """Return by table the columns whose bounds do not outlive a change of their type, as in 1.1."""
         retyped: dict[int, list[int]] = {}
         for table in self.changes.altered_tables if self.catalog.is_next else ():
@@ -240,7 +240,7 @@ class Attempt:
                 total = self._plan_files(change, total, snapshot, rows)
                 total = self._plan_inlined(change, total, snapshot, rows)
                 if not change.compaction:
-                    rows.totals[id_] = Totals(total, _merged(change, before))
+                    rows.totals[id_] = Totals(total, _merge_statistics(change, before))
                 elif before is not None:
                     size = max(total.file_size_bytes - change.removed_bytes, 0)
                     rows.totals[id_] = Totals(replace(total, file_size_bytes=size), before.columns)
@@ -462,7 +462,7 @@ def _without(totals: Totals, columns: Iterable[int]) -> Totals:
     return replace(totals, columns={**totals.columns, **bare})
 
 
-def _merged(change: TableChange, before: Totals | None) -> dict[int, TableColumnStats]:
+def _merge_statistics(change: TableChange, before: Totals | None) -> dict[int, TableColumnStats]:
     """Return the table-level statistics after an insert; ``before`` is None for a table that had no rows yet."""
     types = change.table.schema.leaf_types
     merged = {} if before is None else dict(before.columns)

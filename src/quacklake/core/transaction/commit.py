@@ -127,7 +127,7 @@ def run(
                     hint = "try again, or raise ducklake_max_retry_count"
                     raise CommitConflict("the commit lost every race for its turn", hint=hint)
             except BaseException as error:
-                if tx is not None and isinstance(error, TenantBusyError) and _waited(error, patient_until):
+                if tx is not None and isinstance(error, TenantBusyError) and _wait_for_room(error, patient_until):
                     continue  # with the same plan
                 if tx is not None:
                     tx.failed(error)
@@ -229,7 +229,7 @@ def _attempt(
     return snapshot
 
 
-def _waited(error: TenantBusyError, until: float) -> bool:
+def _wait_for_room(error: TenantBusyError, until: float) -> bool:
     """Sleep until there may be room; return False when that would be too long."""
     pause = error.after + random.uniform(0, _JITTER)
     if time.monotonic() + pause > until:

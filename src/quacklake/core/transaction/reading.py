@@ -55,7 +55,7 @@ class Reading:
         if self._ask is not None:
             self.rules = self._ask()
 
-    def _seen(self, table: TableInfo | None) -> TableInfo | None:
+    def _apply_rules(self, table: TableInfo | None) -> TableInfo | None:
         """Return a table as its principal sees it."""
         if table is None or self.rules is None:
             return table
@@ -102,7 +102,7 @@ class Reading:
         ]
         revived = [entry.table for entry in self._revived.values()]
         known = sorted([*committed, *self._created.values(), *revived], key=lambda info: (info.schema_name, info.name))
-        return [seen for info in known if (seen := self._seen(info)) is not None]
+        return [seen for info in known if (seen := self._apply_rules(info)) is not None]
 
     def table_names(self) -> list[tuple[str, str]]:
         """Return the schema and name of each table as this transaction sees them, in that order."""
@@ -112,7 +112,7 @@ class Reading:
 
     def get_table(self, schema: str, name: str) -> TableInfo | None:
         """Return a table by name, or None; also None for one that is hidden from the principal."""
-        return self._seen(self.known_table(schema, name))
+        return self._apply_rules(self.known_table(schema, name))
 
     def known_table(self, schema: str, name: str) -> TableInfo | None:
         """Return a table by name, even if it is hidden, or None: no two tables can have one name."""

@@ -475,10 +475,10 @@ def _write_catalog(
         faults.reach("restore.table.before")
         for batch in read_batches(source, folder, name):
             if isinstance(batch, pa.RecordBatch):
-                writer.put_rows(name, _moved(name, batch, info.data_path, target.root))
+                writer.put_rows(name, _move_paths(name, batch, info.data_path, target.root))
 
 
-def _moved(name: str, batch: pa.RecordBatch, old: str, new: str) -> pa.RecordBatch:
+def _move_paths(name: str, batch: pa.RecordBatch, old: str, new: str) -> pa.RecordBatch:
     """Return the rows of a table with absolute paths moved from the old data path to the new one."""
     if name == "ducklake_metadata":
         own = pc.and_(pc.equal(batch.column("key"), "data_path"), pc.is_null(batch.column("scope")))

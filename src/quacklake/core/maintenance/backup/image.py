@@ -225,7 +225,7 @@ def read_manifest(store: Store, id_: str) -> BackupInfo:
         if found.pop("format") != _FORMAT:
             raise CorruptFileError(f"the backup {id_} was made by a newer version of quacklake")
         info = BackupInfo(**{**found, "images": tuple(found["images"]), "missing": tuple(found["missing"])})
-        _made(info)
+        _read_creation_time(info)
         return replace(info, id=id_)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptFileError(f"the manifest of the backup {id_} cannot be read") from error
@@ -251,10 +251,10 @@ def remove_unfinished(store: Store) -> None:
 def list_backups(store: Store) -> list[BackupInfo]:
     """Return every complete backup, oldest first."""
     ids = {entry.path.split("/")[1] for entry in store.list("backups/") if entry.path.endswith(f"/{MANIFEST}")}
-    return sorted((read_manifest(store, id_) for id_ in ids), key=lambda info: (_made(info), info.id))
+    return sorted((read_manifest(store, id_) for id_ in ids), key=lambda info: (_read_creation_time(info), info.id))
 
 
-def _made(info: BackupInfo) -> dt.datetime:
+def _read_creation_time(info: BackupInfo) -> dt.datetime:
     time = dt.datetime.fromisoformat(info.time)
     return time if time.tzinfo is not None else time.replace(tzinfo=dt.UTC)
 

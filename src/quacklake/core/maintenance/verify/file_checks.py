@@ -385,11 +385,13 @@ def _bounds(stats: Mapping[int, ColumnFacts], columns: Sequence[Column]) -> dict
     for column in columns:
         bound = stats.get(column.id)
         if bound is not None:
-            found[column.id] = replace(bound, low=_documented(bound.low, column), high=_documented(bound.high, column))
+            found[column.id] = replace(
+                bound, low=_describe_bound(bound.low, column), high=_describe_bound(bound.high, column)
+            )
     return found
 
 
-def _documented(text: str | None, column: Column) -> str | None:
+def _describe_bound(text: str | None, column: Column) -> str | None:
     value = bound_texts.decode(text, column.type)
     return None if value is None else bound_texts.encode_comparable(value, column.type)
 
