@@ -11,14 +11,14 @@ import pytest
 from psycopg import sql
 
 import quacklake
-from quacklake.core.catalog.databases.postgres_direct import _joined
+from quacklake.core.catalog.databases.postgres_direct import _join_statements
 from quacklake.errors import AlreadyExistsError
 from tests.catalog.driver import watch_driver
 
 
 def test_joined_statements_keep_their_parameters_apart_and_their_percent_signs() -> None:
     texts = ('INSERT INTO a ("100%%(x)s") VALUES (%(x)s::BIGINT)', "UPDATE b SET y = %(x)s WHERE z = %(old_z)s")
-    assert _joined(texts) == (
+    assert _join_statements(texts) == (
         'WITH w0 AS (INSERT INTO a ("100%%(x)s") VALUES (%(p0_x)s::BIGINT)) '
         "UPDATE b SET y = %(p1_x)s WHERE z = %(p1_old_z)s"
     )

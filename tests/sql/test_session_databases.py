@@ -193,7 +193,7 @@ def test_so_is_one_that_was_interrupted_or_broke_even_while_rows_were_read(
         def fail(*_: object) -> Any:
             raise error("now")
 
-        monkeypatch.setattr(session, "_translated" if late else "_run", fail)
+        monkeypatch.setattr(session, "_translate_errors" if late else "_run", fail)
         with pytest.raises((error, QuacklakeError)):
             result.fetchall() if late else lake.sql(PLAIN[0])
         monkeypatch.undo()

@@ -113,7 +113,7 @@ def named_among(reader: Reader, tails: Sequence[str]) -> Iterator[NamedFile]:
         for name in ("data_file", "delete_file"):
             t = reader.meta[name]
             for row in reader.run(f"named_{name}", _select(t, _key(t, name)).where(t.c.path.in_(some))):
-                yield _named(row, known, name)
+                yield _name_file(row, known, name)
 
 
 def _key(table: sa.Table, name: str) -> sa.Column[Any]:
@@ -124,7 +124,7 @@ def _select(t: sa.Table, key: sa.Column[Any]) -> sa.Select[Any]:
     return sa.select(key, t.c.table_id, t.c.path, t.c.path_is_relative, t.c.file_size_bytes)
 
 
-def _named(row: Any, known: dict[int, tuple[str, bool]], name: str) -> NamedFile:
+def _name_file(row: Any, known: dict[int, tuple[str, bool]], name: str) -> NamedFile:
     id_, table_id, path, relative, size = row
     folder, inside = known.get(table_id, ("", True))
     return NamedFile(id_, table_id, name == "delete_file", path or "", relative is not False, folder, inside, size or 0)
@@ -142,7 +142,7 @@ def _pages(
         rows = reader.run(f"{name}_page", statement).all()
         if rows:
             last = rows[-1][0]
-            yield [_named(row, known, name) for row in rows]
+            yield [_name_file(row, known, name) for row in rows]
         if len(rows) < PAGE:
             return
 

@@ -280,7 +280,7 @@ def to_next(writer: Writer) -> None:
     if writer.meta.shared:
         widen(writer, SharedTables.of(writer.meta.metadata.schema).definitions)
         return
-    tables = _registered(writer)
+    tables = _find_inlined_tables(writer)
     _check_names(writer, tables)
     wide = Tables.of(NEXT, writer.meta.metadata.schema)
     widen(writer, {f"ducklake_{name}": wide[name] for name in (*ADDED_COLUMNS, *ADDED_TABLES)})
@@ -318,7 +318,7 @@ def back(writer: Writer) -> None:
         _clear(writer)
         return
     schema = writer.meta.metadata.schema
-    for name in _registered(writer):
+    for name in _find_inlined_tables(writer):
         _rename(writer, name, PREFIX, "")
     for name, column in _added_columns():
         if column in columns_of(writer, f"ducklake_{name}"):
@@ -368,7 +368,7 @@ def alter(writer: Writer, name: str, table: str, what: str) -> None:
 # -- tables of inlined rows --------------------------------------------------------------------------------------------
 
 
-def _registered(writer: Writer) -> list[str]:
+def _find_inlined_tables(writer: Writer) -> list[str]:
     """Return the tables of inlined rows that the catalog names and that exist."""
     t = writer.meta["inlined_data_tables"]
     rows = writer.run("migrate_inlined_tables", sa.select(t.c.table_id, t.c.schema_version, t.c.table_name)).all()
@@ -409,24 +409,26 @@ def _obstacles(writer: Writer) -> Iterator[str]:
     s, c, u, p = t["schema"], t["column"], t["table"], t["partition_column"]
     d, m, q = t["delete_file"], t["macro"], t["macro_parameters"]
     if ("schema", "parent_schema_id") in t.parts:
-        yield from _named(writer, "nested schemas", sa.select(s.c.schema_name).where(s.c.parent_schema_id.is_not(None)))
+        yield from _name_obstacles(
+            writer, "nested schemas", sa.select(s.c.schema_name).where(s.c.parent_schema_id.is_not(None))
+        )
     columns = sa.select(u.c.table_name, c.c.column_name).join_from(c, u, u.c.table_id == c.c.table_id)
     for type_ in NEW_TYPES:
-        yield from _named(writer, f"columns of the type {type_}", columns.where(c.c.column_type == type_))
+        yield from _name_obstacles(writer, f"columns of the type {type_}", columns.where(c.c.column_type == type_))
     keys = sa.select(u.c.table_name, p.c.transform).join_from(p, u, u.c.table_id == p.c.table_id)
-    yield from _named(writer, "partitions by epochs", keys.where(p.c.transform.like("epoch%")))
+    yield from _name_obstacles(writer, "partitions by epochs", keys.where(p.c.transform.like("epoch%")))
     several = (d.c.format == "puffin", sa.or_(d.c.footer_size > 0, d.c.partial_max.is_not(None)))
-    yield from _named(writer, "deletion vectors of several snapshots", sa.select(d.c.path).where(*several))
+    yield from _name_obstacles(writer, "deletion vectors of several snapshots", sa.select(d.c.path).where(*several))
     parameters = sa.select(m.c.macro_name, q.c.parameter_name).join_from(q, m, m.c.macro_id == q.c.macro_id)
     expressions = parameters.where(q.c.default_value_type == "expression")
-    yield from _named(writer, "macros with an expression as default", expressions)
+    yield from _name_obstacles(writer, "macros with an expression as default", expressions)
     yield from _inlined_variants(writer)
 
 
 _SHOWN = 5
 
 
-def _named(writer: Writer, what: str, names: sa.Select[Any]) -> Iterator[str]:
+def _name_obstacles(writer: Writer, what: str, names: sa.Select[Any]) -> Iterator[str]:
     rows = writer.run("migrate_obstacles", names.distinct().limit(_SHOWN + 1)).all()
     if rows:
         shown = [".".join(quote(str(part)) for part in row) for row in rows[:_SHOWN]]

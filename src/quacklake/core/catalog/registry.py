@@ -260,10 +260,10 @@ class Registry:
         ``folder`` is a whole data path, for a single catalog that has its files apart from the others. ``keys`` are
         those of ``new_catalogs``; those that exist are an ``AlreadyExistsError``, or given instead.
         """
-        existing = self._known(keys)
+        existing = self._find_known(keys)
         known = existing.named
         if known and not if_not_exists:
-            raise _taken(next(iter(known.values())))
+            raise _name_taken_error(next(iter(known.values())))
         new = [name for key, name in keys.items() if key not in known]
         if new:
             made = [row if folder is None else replace(row, folder=folder) for row in _rows(new, existing)]
@@ -275,7 +275,7 @@ class Registry:
     def reserve(self, name: str) -> CatalogRow:
         """Return a new catalog, which exists only after ``enter``, or raise ``AlreadyExistsError``."""
         self.check_free(check_tenant_name(name))
-        row = _rows([name], self._known([tenant_key(name)]))[0]
+        row = _rows([name], self._find_known([tenant_key(name)]))[0]
         self._count(1)
         return row
 
@@ -283,7 +283,7 @@ class Registry:
         """Raise ``AlreadyExistsError`` when a catalog has this name."""
         other = self.find(name)
         if other is not None:
-            raise _taken(other)
+            raise _name_taken_error(other)
 
     @staticmethod
     def ask_known(keys: Collection[str], database: Database, metadata_schema: str | None) -> PreparedSelect | None:
@@ -293,7 +293,7 @@ class Registry:
         statement = _naming(SharedTables.of(metadata_schema), type(database))
         return PreparedSelect(statement, {"keys": list(keys)}, fresh=True)
 
-    def _known(self, keys: Collection[str]) -> _KnownCatalogs:
+    def _find_known(self, keys: Collection[str]) -> _KnownCatalogs:
         """Return the catalogs with these names, and the next free id."""
         wanted = list(keys)
         rows, self._ahead = self._ahead, None
@@ -363,7 +363,7 @@ class Registry:
         row = self.need(name)
         other = self.find(check_tenant_name(new_name))
         if other is not None and other.id != row.id:
-            raise _taken(other)
+            raise _name_taken_error(other)
         self._set(row.id, catalog_name=new_name, catalog_key=tenant_key(new_name))
         return replace(row, name=new_name)
 
@@ -492,7 +492,7 @@ class Registry:
         return sums
 
 
-def _taken(row: CatalogRow) -> AlreadyExistsError:
+def _name_taken_error(row: CatalogRow) -> AlreadyExistsError:
     return AlreadyExistsError(f"the catalog '{row.name}' exists already")
 
 

@@ -102,10 +102,10 @@ def literal_options(connection: Connection) -> dict[str, Any]:
 
 def required_value_of(connection: Connection) -> int:
     """Like ``value_of``, but raise where a catalog is missing."""
-    return _required(value_of(connection))
+    return _require_catalog(value_of(connection))
 
 
-def _required(value: int | None) -> int:
+def _require_catalog(value: int | None) -> int:
     if value is None:
         raise sa.exc.InvalidRequestError("a statement of a shared lake names no catalog")
     return int(value)
@@ -143,7 +143,7 @@ class _Binding:
 
     def _condition(self, scope: CatalogScope, **options: Any) -> str:
         if options.get("literal_binds"):
-            catalog = str(_required(options.get(CATALOG)))
+            catalog = str(_require_catalog(options.get(CATALOG)))
         else:
             catalog = self.process(bind)  # type: ignore[attr-defined]
         quote = self.preparer.quote
@@ -190,10 +190,10 @@ class _Binding:
         return super().visit_insert(insert_stmt, *args, **options)  # type: ignore[misc,no-any-return]
 
     def visit_update(self, update_stmt: Any, *args: Any, **options: Any) -> str:
-        return super().visit_update(_bound(update_stmt, self.preparer), *args, **options)  # type: ignore[misc,no-any-return]
+        return super().visit_update(_bind_statement(update_stmt, self.preparer), *args, **options)  # type: ignore[misc,no-any-return]
 
     def visit_delete(self, delete_stmt: Any, *args: Any, **options: Any) -> str:
-        return super().visit_delete(_bound(delete_stmt, self.preparer), *args, **options)  # type: ignore[misc,no-any-return]
+        return super().visit_delete(_bind_statement(delete_stmt, self.preparer), *args, **options)  # type: ignore[misc,no-any-return]
 
     def update_tables_clause(self, update_stmt: Any, from_table: Any, extra_froms: Any, **options: Any) -> str:
         text = self._target(from_table, extra_froms, **options)
@@ -225,7 +225,7 @@ class _Binding:
         return text
 
 
-def _bound(statement: Any, preparer: Any) -> Any:
+def _bind_statement(statement: Any, preparer: Any) -> Any:
     scope = _scope(statement.table)
     if scope is None:
         return statement

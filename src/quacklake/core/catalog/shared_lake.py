@@ -283,15 +283,15 @@ def missing_views(
         options = f" WITH (security_barrier=true{f', {_INVOKER}' if invoker else ''})"
     for view, name in missing.items():
         query = _query(view, existing.lake, shared=shared)
-        statements.append(f"CREATE VIEW {_quoted(name)}{options} AS {query}")
+        statements.append(f"CREATE VIEW {_quote_name(name)}{options} AS {query}")
         if shared:
-            statements.append(f"REVOKE ALL ON {_quoted(name)} FROM PUBLIC")
-    return statements + (_given(list(missing.values()), readers) if readers and _INVOKER in options else [])
+            statements.append(f"REVOKE ALL ON {_quote_name(name)} FROM PUBLIC")
+    return statements + (_grant_views(list(missing.values()), readers) if readers and _INVOKER in options else [])
 
 
 def drop_views(connection: Connection, metadata_schema: str | None) -> None:
     """Remove the views of a lake, before the tables under them; an ``InputError`` for views of others on them."""
-    ours = [_quoted(name) for name in _find(connection, metadata_schema).ours()]
+    ours = [_quote_name(name) for name in _find(connection, metadata_schema).ours()]
     names = ", ".join(f"{literal(name)}::regclass" for name in ours)
     query = (
         "SELECT DISTINCT r.ev_class::regclass::text FROM pg_depend d JOIN pg_rewrite r ON r.oid = d.objid"
@@ -321,15 +321,15 @@ def readable_views(connection: Connection, place: SharedPlace) -> list[str]:
     )
     ours = set(existing.ours())
     hidden = [name for name in rows_of(connection, query) if name in ours]
-    return _given(hidden, place.group) if hidden else []
+    return _grant_views(hidden, place.group) if hidden else []
 
 
-def _given(views: Sequence[tuple[Any, ...]], readers: str) -> list[str]:
-    names, role = ", ".join(_quoted(name) for name in views), quote(readers)
+def _grant_views(views: Sequence[tuple[Any, ...]], readers: str) -> list[str]:
+    names, role = ", ".join(_quote_name(name) for name in views), quote(readers)
     return [f"GRANT USAGE ON SCHEMA {quote(views[0][0])} TO {role}", f"GRANT SELECT ON {names} TO {role}"]
 
 
-def _quoted(name: tuple[Any, ...]) -> str:
+def _quote_name(name: tuple[Any, ...]) -> str:
     return ".".join(map(quote, name))
 
 

@@ -184,12 +184,12 @@ class SharedTables:
             ]
             stock = {name: self[name] for name in WIDE_SPEC}
             self._indexes[database] += name_indexes(stock, database, (scoped.CATALOG_ID,))
-            self._indexes[database].append(self._dropped(database))
+            self._indexes[database].append(self._index_dropped(database))
             self._indexes[database].append(sa.Index("quacklake_shares_owner", self.shares.c.owner_id))
             self._indexes[database].append(sa.Index("quacklake_shares_borrower", self.shares.c.borrower_id))
         return self._indexes[database]
 
-    def _dropped(self, database: str) -> sa.Index:
+    def _index_dropped(self, database: str) -> sa.Index:
         """Return the index of dropped catalogs: few among many, so the listing of the others must not use it."""
         t = self.catalog
         if database == "mysql":

@@ -74,7 +74,7 @@ def inlined_table(
     types = [inline.sql_type(column, database) for column in schema.columns]
     # always quoted: SQLAlchemy does not know every keyword of a database
     columns: list[sa.Column[Any]] = [
-        sa.Column(name, _stored(column, sql, database), key=key, quote=True)
+        sa.Column(name, _find_storage_type(column, sql, database), key=key, quote=True)
         for name, key, sql, column in zip(schema.names, keys, types, schema.columns, strict=True)
     ]
     ddl = (*((prefix + name, "BIGINT") for name in LIFE), *zip(schema.names, types, strict=True))
@@ -97,7 +97,7 @@ def _among(name: str, table: sa.Table, tables: Tables, **where: int) -> sa.Table
     return scoped.place(table, scoped.physical(table, name, where), where) if tables.shared else table
 
 
-def _stored(column: Column, sql: str, database: str) -> sa.types.TypeEngine[Any]:
+def _find_storage_type(column: Column, sql: str, database: str) -> sa.types.TypeEngine[Any]:
     if sql == "BYTEA" and inline.is_text(column):
         return TextBytes()
     return NamedType(sql) if database == "duckdb" else _STORED.get(sql) or NamedType(sql)

@@ -365,7 +365,7 @@ class ColumnSpec:
         )
 
 
-def _parsed(columns: str) -> tuple[ColumnSpec, ...]:
+def _parse_columns(columns: str) -> tuple[ColumnSpec, ...]:
     return tuple(ColumnSpec.parse(part) for part in columns.split())
 
 
@@ -393,12 +393,12 @@ class _LateTables(Mapping[str, sa.Table]):
 Spec = Mapping[str, tuple[ColumnSpec, ...]]
 
 #: Every stock table of 1.0, without its ``ducklake_`` prefix, with its columns in order.
-SPEC: Spec = MappingProxyType({name: _parsed(columns) for name, columns in _TABLES.items()})
+SPEC: Spec = MappingProxyType({name: _parse_columns(columns) for name, columns in _TABLES.items()})
 #: The same for 1.1.
 WIDE_SPEC: Spec = MappingProxyType(
     {
-        **{name: columns + _parsed(ADDED_COLUMNS.get(name, "")) for name, columns in SPEC.items()},
-        **{name: _parsed(columns) for name, columns in ADDED_TABLES.items()},
+        **{name: columns + _parse_columns(ADDED_COLUMNS.get(name, "")) for name, columns in SPEC.items()},
+        **{name: _parse_columns(columns) for name, columns in ADDED_TABLES.items()},
     }
 )
 
@@ -460,7 +460,7 @@ class Tables:
     def _table(self, name: str, columns: str | tuple[ColumnSpec, ...]) -> sa.Table:
         # metadata of its own: two threads may make a table at once, and the first one made is that of all
         alone = sa.MetaData(schema=self.metadata.schema)
-        specs = _parsed(columns) if isinstance(columns, str) else columns
+        specs = _parse_columns(columns) if isinstance(columns, str) else columns
         table = sa.Table(name, alone, *(column.made() for column in specs))
         if self.shared:
             scoped.place(table, scoped.physical(table), alive=_ALIVE if name == "ducklake_snapshot" else None)

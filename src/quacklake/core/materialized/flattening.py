@@ -36,7 +36,7 @@ def flattened(
         return None  # a common table with random() has one value wherever it is read
     try:
         made = tree.copied(query)
-        node = _Flattening(connection, columns, aggregates).node(_inlined(made["node"], {}))
+        node = _Flattening(connection, columns, aggregates).node(_inline_common_tables(made["node"], {}))
     except _NotFlat:
         return None
     made["node"] = node
@@ -61,10 +61,10 @@ def subquery(node: Node, alias: str, names: Sequence[str], like: Node) -> Node:
     }
 
 
-def _inlined(node: Any, common: Mapping[str, tuple[Node, Sequence[str]]]) -> Any:
+def _inline_common_tables(node: Any, common: Mapping[str, tuple[Node, Sequence[str]]]) -> Any:
     """Return a tree with the queries of common tables where these are named."""
     if isinstance(node, list):
-        return [_inlined(item, common) for item in node]
+        return [_inline_common_tables(item, common) for item in node]
     if not isinstance(node, dict):
         return node
     if node.get("type") == "BASE_TABLE":
@@ -81,9 +81,12 @@ def _inlined(node: Any, common: Mapping[str, tuple[Node, Sequence[str]]]) -> Any
             query = entry["value"]["query"]["node"]
             if query["type"] == "RECURSIVE_CTE_NODE":
                 raise _NotFlat
-            common = {**common, fold(entry["key"]): (_inlined(query, common), entry["value"].get("aliases") or ())}
+            common = {
+                **common,
+                fold(entry["key"]): (_inline_common_tables(query, common), entry["value"].get("aliases") or ()),
+            }
         made["cte_map"] = {"map": []}
-    return {key: value if key == "cte_map" else _inlined(value, common) for key, value in made.items()}
+    return {key: value if key == "cte_map" else _inline_common_tables(value, common) for key, value in made.items()}
 
 
 @dataclass
@@ -124,10 +127,10 @@ class _Flattening:
         if len({fold(leaf.alias) for leaf in leaves}) != len(leaves):
             raise _NotFlat
         made = {**select, "from_table": _conditions(source, leaves)}
-        made["select_list"] = [_named(item, leaves) for item in _starless(select["select_list"], leaves)]
+        made["select_list"] = [_name_item(item, leaves) for item in _starless(select["select_list"], leaves)]
         for key in ("where_clause", "group_expressions", "having", "qualify", "modifiers"):
-            made[key] = _replaced(select[key], leaves)
-        made["group_expressions"] = [_unaliased(each, made["select_list"]) for each in made["group_expressions"]]
+            made[key] = _replace_columns(select[key], leaves)
+        made["group_expressions"] = [_remove_alias(each, made["select_list"]) for each in made["group_expressions"]]
         parts = [*rewriting.conjuncts(made["where_clause"]), *wheres]
         made["where_clause"] = rewriting.conjoined(self.connection, parts)
         return made
@@ -153,9 +156,9 @@ class _Flattening:
             return {**node, "left": first, "right": second}
         if node["type"] != "SUBQUERY" or nullable or node.get("sample"):
             raise _NotFlat
-        return self._opened(node, leaves, wheres)
+        return self._open_subquery(node, leaves, wheres)
 
-    def _opened(self, node: Node, leaves: list[_Leaf], wheres: list[Node]) -> Node:
+    def _open_subquery(self, node: Node, leaves: list[_Leaf], wheres: list[Node]) -> Node:
         inner = self.node(node["subquery"]["node"])
         if inner["type"] != "SELECT_NODE" or not self._only_chooses(inner):
             raise _NotFlat
@@ -163,7 +166,7 @@ class _Flattening:
         source = self._source(inner["from_table"], inside, [], nullable=False)
         alias = node.get("alias") or "unnamed_subquery"  # as DuckDB calls it
         renamed = {fold(leaf.alias): alias if len(inside) == 1 else f"{alias}_{leaf.alias}" for leaf in inside}
-        parts: list[Any] = _renamed([source, inner["select_list"], inner["where_clause"]], inside, renamed)
+        parts: list[Any] = _rename_aliases([source, inner["select_list"], inner["where_clause"]], inside, renamed)
         items, where = parts[1:]
         given = list(node.get("column_name_alias") or ())
         names = [given[at] if at < len(given) else _title(item) for at, item in enumerate(inner["select_list"])]
@@ -222,12 +225,12 @@ def _column(names: Sequence[str], like: Node) -> Node:
     }
 
 
-def _named(item: Node, leaves: Sequence[_Leaf]) -> Node:
-    made: Node = _replaced(item, leaves)
+def _name_item(item: Node, leaves: Sequence[_Leaf]) -> Node:
+    made: Node = _replace_columns(item, leaves)
     return {**made, "alias": _title(item)}
 
 
-def _unaliased(group: Node, items: Sequence[Node]) -> Node:
+def _remove_alias(group: Node, items: Sequence[Node]) -> Node:
     """Return a grouping expression that names no item: a table may get a column of that name."""
     names: list[str] = group["column_names"] if group.get("class") == "COLUMN_REF" else []
     for item in items if len(names) == 1 else ():
@@ -244,20 +247,20 @@ def _conditions(node: Node, leaves: Sequence[_Leaf]) -> Node:
         **node,
         "left": _conditions(node["left"], leaves),
         "right": _conditions(node["right"], leaves),
-        "condition": _replaced(node.get("condition"), leaves),
+        "condition": _replace_columns(node.get("condition"), leaves),
     }
 
 
-def _replaced(node: Any, leaves: Sequence[_Leaf]) -> Any:
+def _replace_columns(node: Any, leaves: Sequence[_Leaf]) -> Any:
     """Return an expression with the values of subqueries where it names their columns."""
     if isinstance(node, list):
-        return [_replaced(item, leaves) for item in node]
+        return [_replace_columns(item, leaves) for item in node]
     if not isinstance(node, dict):
         return node
     if node.get("class") == "LAMBDA":
         raise _NotFlat
     if node.get("class") != "COLUMN_REF":
-        return {key: _replaced(value, leaves) for key, value in node.items()}
+        return {key: _replace_columns(value, leaves) for key, value in node.items()}
     given = list(node["column_names"])
     named = [leaf for leaf in leaves if len(given) > 1 and fold(leaf.alias) == fold(given[0])]
     holders = [leaf for leaf in leaves if fold(given[0]) in map(fold, leaf.names)]
@@ -282,16 +285,16 @@ def _replaced(node: Any, leaves: Sequence[_Leaf]) -> Any:
     return {**value, "alias": node.get("alias", "")}
 
 
-def _renamed(parts: Any, leaves: Sequence[_Leaf], names: Mapping[str, str]) -> Any:
+def _rename_aliases(parts: Any, leaves: Sequence[_Leaf], names: Mapping[str, str]) -> Any:
     """Return parts of a subquery whose tables have other aliases, which all columns say."""
     if isinstance(parts, list):
-        return [_renamed(item, leaves, names) for item in parts]
+        return [_rename_aliases(item, leaves, names) for item in parts]
     if not isinstance(parts, dict):
         return parts
     if parts.get("type") == "BASE_TABLE":
         return {**parts, "alias": names[fold(parts.get("alias") or parts["table_name"])]}
     if parts.get("class") != "COLUMN_REF":
-        return {key: _renamed(value, leaves, names) for key, value in parts.items()}
+        return {key: _rename_aliases(value, leaves, names) for key, value in parts.items()}
     given = list(parts["column_names"])
     holders = [leaf for leaf in leaves if fold(given[0]) in map(fold, leaf.names)]
     if len(given) > 1 and fold(given[0]) in names:

@@ -262,7 +262,7 @@ def _branch(node: Node, columns: Columns, aggregates: frozenset[str]) -> Branch:
     if any(item.get("class") == "STAR" for item in nodes(items)):
         raise NotIncremental("this kind of star is not supported: name the columns")
     reads = tuple(reads_of(item, references) for item in items)
-    grouped = _grouped(node, items, references, aggregates)
+    grouped = _find_group_keys(node, items, references, aggregates)
     windows = [found for found in nodes(items) if found.get("class") == "WINDOW"]
     _check_collations(node, items)
     keys = [True] * len(items)
@@ -282,7 +282,7 @@ def _branch(node: Node, columns: Columns, aggregates: frozenset[str]) -> Branch:
         keys = [key and not _has(item, ("unnest", "unlist")) for key, item in zip(keys, items, strict=True)]
         if grouped is not None or distinct:
             raise NotIncremental("unnest is not supported in a query with groups")
-    merged = _merged(node, items, keys, grouped, windows=bool(windows), distinct=distinct)
+    merged = _find_merges(node, items, keys, grouped, windows=bool(windows), distinct=distinct)
     made = tuple(
         Item(
             key,
@@ -392,7 +392,7 @@ def _has(node: Node, names: Sequence[str] | frozenset[str]) -> bool:
     )
 
 
-def _grouped(
+def _find_group_keys(
     node: Node, items: Sequence[Node], references: Sequence[Reference], aggregates: frozenset[str]
 ) -> dict[int, str] | None:
     """Return the items that are grouped by, by their places, with their collations; None for a query without groups."""
@@ -439,7 +439,7 @@ def key_of(item: Node, collation: str) -> Node:
     return item["children"][0] if collation != EXACT and _shows_spelling(item) else spelling(item)
 
 
-def _merged(
+def _find_merges(
     node: Node,
     items: Sequence[Node],
     keys: Sequence[bool],

@@ -109,8 +109,8 @@ def create(handle: LakeHandle, request: Request) -> RefreshReport | None:
             tx.upkeep = True
             _check_cycle(context, tx.base, existing, request)
         with workspace(context, tx, TransactionHandle(context, tx)) as space:
-            parsed, tables = _resolved(space, request)
-            analysis = _analyzed(space, parsed, tables)
+            parsed, tables = _resolve_query(space, request)
+            analysis = _analyze(space, parsed, tables)
             if analysis.reason is not None and not request.full:
                 raise InputError(
                     f"this query cannot be refreshed incrementally: {analysis.reason}",
@@ -149,9 +149,9 @@ def _make(space: Workspace, request: Request, text: str, query: Prepared) -> tup
     return table, space.append(table, bound if rows is None else Bound(rows, None, []))
 
 
-def _resolved(space: Workspace, request: Request) -> tuple[Node, list[TableInfo]]:
+def _resolve_query(space: Workspace, request: Request) -> tuple[Node, list[TableInfo]]:
     """Return the query with full names of its tables, and these. Raise for what is no table of the lake."""
-    parsed = _checked(space, request.query)
+    parsed = _check_query(space, request.query)
     if any(node.get("class") == "PARAMETER" for node in tree.nodes(parsed)):
         raise InputError("the query of a materialized view cannot have parameters")
     found: dict[int, TableInfo] = {}
@@ -163,10 +163,10 @@ def _resolved(space: Workspace, request: Request) -> tuple[Node, list[TableInfo]
         raise InputError("the query of a materialized view must read a table of the lake")
     columns = {(fold(t.schema_name), fold(t.name)): t.schema.names for t in found.values()}
     rewriting.expand_stars(parsed, columns)
-    return space.with_one_answer(_settled(space, _flat(space, parsed, columns), columns)), list(found.values())
+    return space.with_one_answer(_qualify_query(space, _flat(space, parsed, columns), columns)), list(found.values())
 
 
-def _checked(space: Workspace, query: str) -> Node:
+def _check_query(space: Workspace, query: str) -> Node:
     parsed = tree.parse(space.connection, query)
     try:
         check(parsed, lambda *_: False)
@@ -192,7 +192,7 @@ def _resolve(space: Workspace, parsed: Node, request: Request, found: dict[int, 
                 f'a materialized view cannot read the view "{table.qualified_name}"',
                 hint="use the query of that view instead",
             )
-        inner = _checked(space, table.sql.replace(LAKE, ""))
+        inner = _check_query(space, table.sql.replace(LAKE, ""))
         _resolve(space, inner, replace(request, schema=table.schema_name, alias="lake"), found, depth + 1)
         tree.replace(node, subquery(inner["node"], alias, table.aliases, node))
 
@@ -212,7 +212,7 @@ def _flat(space: Workspace, parsed: Node, columns: Columns) -> Node:
         return parsed
 
 
-def _settled(space: Workspace, parsed: Node, columns: Columns) -> Node:
+def _qualify_query(space: Workspace, parsed: Node, columns: Columns) -> Node:
     """Return a query whose names mean the same when its tables get columns, if it can be written so."""
     given = space.types(tree.render(space.connection, parsed))
     made = settled(parsed, columns, [name for name, _ in given])
@@ -253,7 +253,7 @@ def _check_cycle(context: LakeContext, snapshot: Snapshot, existing: TableInfo, 
         )
 
 
-def _analyzed(space: Workspace, parsed: Node, tables: Sequence[TableInfo]) -> Analysis:
+def _analyze(space: Workspace, parsed: Node, tables: Sequence[TableInfo]) -> Analysis:
     columns = {(fold(t.schema_name), fold(t.name)): t.schema.names for t in tables}
     found = analyze(parsed, columns, aggregates())
     return found if found.reason is None else replace(found, reason=volatile(parsed) or found.reason)
@@ -345,14 +345,14 @@ def _outcome(space: Workspace, view: MaterializedView, found: Survey, *, full: b
         found = replace(found, since=None, reason="a full refresh was requested")
     if not found.changed:
         return Outcome("none")
-    return Refresh(space, view, _prepared(space, view, found), found, dry).run()
+    return Refresh(space, view, _prepare(space, view, found), found, dry).run()
 
 
 _known: OrderedDict[Hashable, Prepared] = OrderedDict()
 _MAX_KNOWN = 256
 
 
-def _prepared(space: Workspace, view: MaterializedView, found: Survey) -> Prepared:
+def _prepare(space: Workspace, view: MaterializedView, found: Survey) -> Prepared:
     """Return the query of a view, parsed and checked against the tables as they are now. Raise ``StaleError``."""
     tables = [base.table for base in found.bases]
     named = tuple((base.known_as, base.table.schema_name, base.table.name, base.table.schema) for base in found.bases)
@@ -364,7 +364,7 @@ def _prepared(space: Workspace, view: MaterializedView, found: Survey) -> Prepar
             checked(space, view, tree.render(space.connection, parsed))
         except (SqlError, NotFoundError, NotPermittedError, InputError) as error:
             raise StaleError(error.message.partition("\n")[0]) from error
-        known = Prepared(parsed, _analyzed(space, parsed, tables))
+        known = Prepared(parsed, _analyze(space, parsed, tables))
     _known[key] = known
     while len(_known) > _MAX_KNOWN:
         _known.popitem(last=False)
@@ -440,7 +440,7 @@ def analysis_of(handle: LakeHandle, view: MaterializedView) -> Analysis:
     found = survey(handle.context, view, tx.base)
     with workspace(handle.context, tx) as space:
         parsed = space.parse(view, found.bases)
-        return _analyzed(space, parsed, [base.table for base in found.bases])
+        return _analyze(space, parsed, [base.table for base in found.bases])
 
 
 def count_changes(handle: LakeHandle, base: BaseChange, since: int) -> int:

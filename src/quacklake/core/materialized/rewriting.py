@@ -25,7 +25,7 @@ def expand_stars(query: Node, columns: Mapping[tuple[str, str], Sequence[str]]) 
             continue
         items: list[Node] = []
         for item in node["select_list"]:
-            items += _expanded(item, [table for table in tables if table is not None], columns)
+            items += _expand_star(item, [table for table in tables if table is not None], columns)
         node["select_list"] = items
 
 
@@ -37,7 +37,7 @@ def _tables(node: Node) -> Sequence[Node | None]:
     return [None]
 
 
-def _expanded(item: Node, tables: Sequence[Node], columns: Mapping[tuple[str, str], Sequence[str]]) -> list[Node]:
+def _expand_star(item: Node, tables: Sequence[Node], columns: Mapping[tuple[str, str], Sequence[str]]) -> list[Node]:
     simple = item.get("class") == "STAR" and not item.get("columns") and not item.get("expr")
     if not simple or item.get("qualified_exclude_list") or item.get("rename_list"):
         return [item]
@@ -168,7 +168,7 @@ def keys_of(
     for place, node in enumerate(_leaves(made["from_table"])):
         if place in others:
             tree.replace(node, {**others[place], "alias": node.get("alias") or node["table_name"]})
-    made["from_table"] = _joined(made["from_table"], len(branch.references) - 1, core | {changed})
+    made["from_table"] = _prune_joins(made["from_table"], len(branch.references) - 1, core | {changed})
     parts = [part for part in conjuncts(made.get("where_clause")) if reads(part) <= core]
     made["where_clause"] = conjoined(connection, parts)
     made["select_list"] = [{**tree.copied(key), "alias": f"k{at}"} for at, key in enumerate(keys)]
@@ -178,10 +178,10 @@ def keys_of(
     return made
 
 
-def _joined(node: Node, last: int, kept: set[int]) -> Node:
+def _prune_joins(node: Node, last: int, kept: set[int]) -> Node:
     if node["type"] != "JOIN":
         return node
-    left = _joined(node["left"], last - 1, kept)
+    left = _prune_joins(node["left"], last - 1, kept)
     return {**node, "left": left, "join_type": "INNER"} if last in kept else left
 
 

@@ -58,7 +58,7 @@ def run_view_statement(session: Session, cursor: Cursor) -> Result:
     target = _target(session, cursor)
     views, name = MaterializedViews(_whole(target.attached)), _name(target)
     if verb in ("DESCRIBE", "DESC"):
-        return _described(views, name, cursor)
+        return _describe(views, name, cursor)
     if verb == "ALTER":
         cursor.expect("SET")
         schedule = _schedule(cursor)
@@ -71,8 +71,8 @@ def run_view_statement(session: Session, cursor: Cursor) -> Result:
         views.drop(name, if_exists=forgiving)
         return Result()
     if verb == "VERIFY":
-        return _verified(views, name)
-    return _reported(views.explain(name) if verb == "EXPLAIN" else views.refresh(name, full=full))
+        return _verify(views, name)
+    return _show_report(views.explain(name) if verb == "EXPLAIN" else views.refresh(name, full=full))
 
 
 def _target(session: Session, cursor: Cursor) -> Target:
@@ -121,7 +121,7 @@ def _create(session: Session, cursor: Cursor) -> Result:
         if_not_exists,
     )
     report = create(_whole(target.attached), request)
-    return Result() if report is None else _reported(report)
+    return Result() if report is None else _show_report(report)
 
 
 def _schedule(cursor: Cursor) -> Schedule:
@@ -154,11 +154,11 @@ def _options(cursor: Cursor) -> dict[str, Any]:
     return found
 
 
-def _reported(report: RefreshReport) -> Result:
+def _show_report(report: RefreshReport) -> Result:
     return Result(pa.Table.from_pylist([asdict(report)]))
 
 
-def _described(views: MaterializedViews, name: str, cursor: Cursor) -> Result:
+def _describe(views: MaterializedViews, name: str, cursor: Cursor) -> Result:
     version: int | None = None
     if cursor.accept("AT"):
         inner = Cursor(cursor.parens())
@@ -170,17 +170,17 @@ def _described(views: MaterializedViews, name: str, cursor: Cursor) -> Result:
         version = int(given)
     cursor.end()
     found = views.describe(name, version)
-    shown = {key: _shown(value) for key, value in found.items()}
+    shown = {key: _show_value(value) for key, value in found.items()}
     return Result(pa.table({"property": list(shown), "value": pa.array(list(shown.values()), pa.string())}))
 
 
-def _shown(value: Any) -> str | None:
+def _show_value(value: Any) -> str | None:
     if isinstance(value, list):
         return ", ".join(map(str, value))
     return None if value is None else str(value)
 
 
-def _verified(views: MaterializedViews, name: str) -> Result:
+def _verify(views: MaterializedViews, name: str) -> Result:
     rows = []
     for found in views.verify(name):
         differences = [json.dumps(row, default=str) for row in found.rows.slice(0, _SHOWN).to_pylist()]

@@ -96,7 +96,7 @@ def survey(context: LakeContext, view: MaterializedView, snapshot: Snapshot) -> 
         for known_base in found:
             since = {id_: each for id_, each in kinds.get(known_base.table.id, {}).items() if id_ > at.snapshot}
             mine = list(since.values())
-            why = _broken(reader, at.snapshot, known_base.table, mine)
+            why = _explain_gap(reader, at.snapshot, known_base.table, mine)
             if why is not None:
                 return Survey(snapshot, tuple(found), None, why)
             inserted = any(each & _INSERTS for each in mine)
@@ -118,7 +118,7 @@ def _kinds(made: Mapping[int, str | None], ids: set[int]) -> dict[int, dict[int,
     return found
 
 
-def _broken(reader: Reader, since: int, table: TableInfo, made: list[set[ChangeKind]]) -> str | None:
+def _explain_gap(reader: Reader, since: int, table: TableInfo, made: list[set[ChangeKind]]) -> str | None:
     """Return why the changes of a table are not all in its feed, or None."""
     if any(ChangeKind.DROPPED_TABLE in each for each in made):
         return f'the table "{table.qualified_name}" was dropped and restored'

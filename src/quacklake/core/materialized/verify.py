@@ -73,12 +73,12 @@ def verify_view(handle: LakeHandle, ref: TableRef) -> Verification:
             expected = space.keep(f"SELECT {listed} FROM ({text}) AS src({names})")
             own = ", ".join(f"{quote(c.name)} AS c{n}" for n, c in enumerate(columns))
             actual = space.keep(f"SELECT {own} FROM {target(view.table)} AT (VERSION => {tx.base.id})")
-            return _compared(space, view, at.snapshot, expected, actual)
+            return _compare(space, view, at.snapshot, expected, actual)
     except QuacklakeError as error:
         return Verification(view.name, at.snapshot, problem=error.message)
 
 
-def _compared(space: Workspace, view: MaterializedView, snapshot: int, expected: str, actual: str) -> Verification:
+def _compare(space: Workspace, view: MaterializedView, snapshot: int, expected: str, actual: str) -> Verification:
     types = [column.duckdb_type() for column in view.table.schema.columns]
     floats = [n for n, type_ in enumerate(types) if type_ in _FLOATS]
     compared = ", ".join(

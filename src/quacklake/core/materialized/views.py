@@ -245,7 +245,7 @@ class MaterializedViews:
         views = self._views(latest)
         changed = None if tables is None else set(tables)
         reports = []
-        for view in _ordered(views):
+        for view in _order_by_use(views):
             if changed is None:
                 due = view.due(now)
             else:
@@ -309,14 +309,14 @@ class MaterializedViews:
                 if table is not None and table.id in known and table.id not in found:
                     found[table.id] = registry.get(context, latest, TableRef(table.schema_name, table.name))
                     pending.append(found[table.id])
-        return _ordered(list(found.values()))
+        return _order_by_use(list(found.values()))
 
 
 def _ref(view: MaterializedView) -> TableRef:
     return TableRef(view.table.schema_name, view.table.name)
 
 
-def _ordered(views: Sequence[MaterializedView]) -> Sequence[MaterializedView]:
+def _order_by_use(views: Sequence[MaterializedView]) -> Sequence[MaterializedView]:
     """Return views so that each comes after those that it reads."""
     left = {view.table.uuid: view for view in views}
     found: list[MaterializedView] = []

@@ -115,14 +115,14 @@ class Refresh:
         known = {(fold(b.table.schema_name), fold(b.table.name)): b for b in self.survey.bases}
         return [known[(fold(reference.schema), fold(reference.name))] for reference in branch.references]
 
-    def _changed(self, branch: Branch, feeds: Mapping[int, Feed]) -> dict[int, Feed]:
+    def _find_changed(self, branch: Branch, feeds: Mapping[int, Feed]) -> dict[int, Feed]:
         """Return the references of a branch whose tables changed, by their places."""
         tables = self._tables(branch)
         return {place: feeds[base.table.id] for place, base in enumerate(tables) if base.table.id in feeds}
 
     def _alone(self, branch: Branch, feeds: Mapping[int, Feed]) -> bool:
         """Return whether at most one reference of a branch changed, and none that an outer join may make NULL."""
-        changed = self._changed(branch, feeds)
+        changed = self._find_changed(branch, feeds)
         return len(changed) <= 1 and all(branch.references[place].core for place in changed)
 
     def _with(self, number: int, others: Mapping[int, str]) -> str:
@@ -135,14 +135,14 @@ class Refresh:
 
         return self.prepared.text(("with", number, *others.items()), make)
 
-    def _computed(self, sql: str, *, alone: bool) -> str:
+    def _compute(self, sql: str, *, alone: bool) -> str:
         """Compute a query into a temporary table; ``alone`` says that it reads temporary relations and nothing else."""
         return self.work.make(sql) if alone else self.work.keep(sql)
 
     def _columns(self) -> list[tuple[str, str]]:
         return [(f"c{n}", column.duckdb_type()) for n, column in enumerate(self.view.table.schema.columns)]
 
-    def _typed(self, sql: str) -> str:
+    def _cast_columns(self, sql: str) -> str:
         columns = self._columns()
         cast = ", ".join(f"CAST({name} AS {type_}) AS {name}" for name, type_ in columns)
         return f"SELECT {cast} FROM ({sql}) AS src({', '.join(name for name, _ in columns)})"
@@ -153,8 +153,8 @@ class Refresh:
         """Insert the output of the rows that came."""
         parts = []
         for number, branch in enumerate(self.analysis.branches):
-            for place, feed in self._changed(branch, feeds).items():
-                parts.append(self._typed(self._with(number, {place: feed.came})))
+            for place, feed in self._find_changed(branch, feeds).items():
+                parts.append(self._cast_columns(self._with(number, {place: feed.came})))
         text = " UNION ALL ".join(parts)
         bound = Bound(text, None, []) if self._single else self.work.bind(text)
         bound = self._of_feeds(bound, feeds)
@@ -170,9 +170,11 @@ class Refresh:
         columns = self._columns()
         parts = []
         for number, branch in enumerate(self.analysis.branches):
-            for place, feed in self._changed(branch, feeds).items():
+            for place, feed in self._find_changed(branch, feeds).items():
                 for name, sign in ((feed.came, 1), (feed.went, -1))[: 2 if feed.deleted else 1]:
-                    parts.append(f"SELECT *, {sign} AS n FROM ({self._typed(self._with(number, {place: name}))})")
+                    parts.append(
+                        f"SELECT *, {sign} AS n FROM ({self._cast_columns(self._with(number, {place: name}))})"
+                    )
         texts = [f"CAST({name} AS VARCHAR) AS t_{name}" for name, type_ in columns if by_text(type_)]
         # rows of equal values that are not the same do not cancel out
         texts += [f"{apart(name, type_)} AS a_{name}" for name, type_ in columns if _has_twins(name, type_)]
@@ -182,7 +184,7 @@ class Refresh:
         source = f"SELECT *{''.join(f', {text}' for text in texts)} FROM ({' UNION ALL '.join(parts)})"
         hidden = "".join(f", {name}" for name in grouped if name.startswith(("t_", "a_")))
         net = f"SELECT {listed}{hidden}, CAST(sum(n) AS BIGINT) AS n FROM ({source}) GROUP BY {', '.join(grouped)}"
-        delta = self._computed(f"SELECT * FROM ({net}) WHERE n <> 0", alone=self._single)
+        delta = self._compute(f"SELECT * FROM ({net}) WHERE n <> 0", alone=self._single)
         if self.dry:
             return Outcome("rows", keys=self.work.number(f"SELECT count(*) FROM {delta}"))
         deleted = self._take_away(delta) if self.work.number(f"SELECT count(*) FROM {delta} WHERE n < 0") else 0
@@ -252,9 +254,9 @@ class Refresh:
     def _merge(self, feeds: Mapping[int, Feed]) -> Outcome:
         """Aggregate the rows that came, and merge them with the stored groups, without reading the tables."""
         (branch,) = self.analysis.branches
-        changed = {place: feed.came for place, feed in self._changed(branch, feeds).items()}
+        changed = {place: feed.came for place, feed in self._find_changed(branch, feeds).items()}
         columns, table = self._columns(), self.view.table
-        text = self._typed(self._with(0, changed))
+        text = self._cast_columns(self._with(0, changed))
         bound = self._of_feeds(Bound(text, None, []) if self._single else self.work.bind(text), feeds)
         partial = self.work.make(bound.sql, bound.values)
         keys = [place for place, item in enumerate(branch.items) if item.key]
@@ -293,10 +295,10 @@ class Refresh:
         selected = rewriting.branches_of(self.query)
         parts = []
         for branch, select in zip(self.analysis.branches, selected, strict=True):
-            for place in self._changed(branch, feeds):
-                parts.append(self._touched(branch, select, place, feeds))
+            for place in self._find_changed(branch, feeds):
+                parts.append(self._select_touched_keys(branch, select, place, feeds))
         cast = ", ".join(f"CAST({name} AS {columns[p][1]}) AS {name}" for name, p in zip(names, keys, strict=True))
-        touched = self._computed(f"SELECT DISTINCT {cast} FROM ({' UNION ALL '.join(parts)})", alone=self._single)
+        touched = self._compute(f"SELECT DISTINCT {cast} FROM ({' UNION ALL '.join(parts)})", alone=self._single)
         count, spans = self._spans(selected, touched, names)
         if not count:
             return Outcome("groups")
@@ -346,11 +348,11 @@ class Refresh:
             found.append(known[asked])
         return count, found
 
-    def _touched(self, branch: Branch, select: Node, place: int, feeds: Mapping[int, Feed]) -> str:
+    def _select_touched_keys(self, branch: Branch, select: Node, place: int, feeds: Mapping[int, Feed]) -> str:
         """Return the query of the keys that the changes of a reference touch, before them and after."""
         connection, tables = self.work.connection, self._tables(branch)
         others: dict[int, Node] = {}
-        for other, feed in self._changed(branch, feeds).items():
+        for other, feed in self._find_changed(branch, feeds).items():
             if other == place:
                 went = f" UNION ALL FROM temp.main.{feed.went}" if feed.deleted else ""
                 others[other] = rewriting.relation(connection, f"(FROM temp.main.{feed.came}{went})")
@@ -399,7 +401,7 @@ class Refresh:
         """Let Spark compute a query that was bound, if it should; ``where`` is left for DuckDB."""
         size = size_of(*(scan.plan for scan in bound.scans))
         rows = self.work.on_spark(self.view.table, text, size, dry=self.dry)
-        return bound if rows is None else Bound(f"SELECT * FROM ({self._typed(rows)}){where}", None, [])
+        return bound if rows is None else Bound(f"SELECT * FROM ({self._cast_columns(rows)}){where}", None, [])
 
     def _of_feeds(self, bound: Bound, feeds: Mapping[int, Feed]) -> Bound:
         """Let Spark compute the output of rows that came, if it should and can read them."""
@@ -409,7 +411,7 @@ class Refresh:
         def text() -> str:
             made, branches = [], []
             for branch, select in zip(self.analysis.branches, rewriting.branches_of(self.query), strict=True):
-                for place, feed in self._changed(branch, feeds).items():
+                for place, feed in self._find_changed(branch, feeds).items():
                     other = rewriting.relation(self.work.connection, f"{FEEDS}.{feed.came}")
                     made.append(rewriting.with_references(select, {place: other}))
                     branches.append(branch)
@@ -418,7 +420,7 @@ class Refresh:
         size = sum(self.work.plain_bytes(feed) for feed in feeds.values())
         size += size_of(*(scan.plan for scan in bound.scans))
         rows = self.work.on_spark(self.view.table, text, size, dry=self.dry)
-        return bound if rows is None else Bound(self._typed(rows), None, [])
+        return bound if rows is None else Bound(self._cast_columns(rows), None, [])
 
 
 def spark_text(work: Workspace, query: Node, analysis: Analysis, selected: Sequence[Node] | None = None) -> str:

@@ -295,7 +295,7 @@ class Workspace:
         self._count(plan.rows)
         feed = None if base.deleted else self._plain(plan, table, wanted)
         if feed is None:
-            feed = self._mixed(plan, base, wanted)
+            feed = self._mix_feed(plan, base, wanted)
         self._unknown += [feed.came] if self.is_plain(feed) else [feed.came, feed.went]
         self._feeds[table.id] = feed
         return feed
@@ -325,7 +325,7 @@ class Workspace:
         self._plain_feeds[feed.came] = scan, table
         return feed
 
-    def _mixed(self, plan: FeedPlan, base: BaseChange, wanted: frozenset[str]) -> Feed:
+    def _mix_feed(self, plan: FeedPlan, base: BaseChange, wanted: frozenset[str]) -> Feed:
         table, name = base.table, self.fresh()
         query = self.context.engine.bind_feed(self.connection, plan, deletes=base.deleted, prefix=name)
         shown = plan.schema.columns[-len(table.schema.columns) :]
@@ -372,9 +372,9 @@ class Workspace:
             found[key.name] = Span(nulls, low, high, end if ends == count else None, str(end_type))
             if distinct <= most and low != high:
                 few.append(key)
-        return int(row[0]), found | self._listed(table, few, found)
+        return int(row[0]), found | self._list_values(table, few, found)
 
-    def _listed(self, table: str, keys: Sequence[Key], known: Spans) -> Spans:
+    def _list_values(self, table: str, keys: Sequence[Key], known: Spans) -> Spans:
         """Return the spans of keys that have few values, with all of them."""
         if not keys:
             return {}

@@ -58,11 +58,11 @@ def boundary(cls: C) -> C:
     for name, function in inspect.getmembers(cls, inspect.isfunction):
         bound = not isinstance(inspect.getattr_static(cls, name), staticmethod | classmethod)
         if bound and name not in _LEFT and not name.startswith("_") and not inspect.isgeneratorfunction(function):
-            setattr(cls, name, _bounded(function))
+            setattr(cls, name, _bound_method(function))
     return cls
 
 
-def _bounded(function: Callable[..., Any]) -> Callable[..., Any]:
+def _bound_method(function: Callable[..., Any]) -> Callable[..., Any]:
     if hasattr(function, "_is_bounded"):
         return function
 

@@ -33,7 +33,7 @@ def apply_changes(
     the change.
     """
     if evolve:
-        table = _evolved(context, tx, table, rows)
+        table = _evolve_table(context, tx, table, rows)
     check_names(rows.column_names, (CHANGE_TYPE, *on))
     known = pc.is_in(rows.column(CHANGE_TYPE), value_set=pa.array([*PUT, *TAKEN]))
     if not pc.all(known, min_count=0).as_py():
@@ -67,7 +67,7 @@ def upsert(
     if order_by is not None:
         check_names(rows.column_names, [order_by, *on])
         whole = " OR ".join(f"{quote(name)} IS NULL" for name in on)  # a key with NULL equals no other
-        table = _evolved(context, tx, table, rows) if evolve else table
+        table = _evolve_table(context, tx, table, rows) if evolve else table
         rows = _last_rows(context, table, rows, on, f"{quote(order_by)} DESC NULLS LAST", f" OR {whole}")
     dml.merge(context, tx, table, Source(rows.schema, rows), on, evolve=evolve)
 
@@ -89,7 +89,7 @@ def null_key(name: str) -> ConstraintError:
     return ConstraintError(f'NULL in the key "{name}" of a change')
 
 
-def _evolved(context: LakeContext, tx: Transaction, table: TableInfo, rows: pa.Table) -> TableInfo:
+def _evolve_table(context: LakeContext, tx: Transaction, table: TableInfo, rows: pa.Table) -> TableInfo:
     """Widen the table for the rows of a feed, and return it."""
     names = [name for name in rows.column_names if name not in FEED_NAMES]
     return evolution.evolve(context, tx, table, rows.select(names).schema)

@@ -94,7 +94,7 @@ class Lineage:
     def run(self, job: str, inputs: Sequence[tuple[str, str]], outputs: Sequence[tuple[str, str]]) -> Iterator[None]:
         """Tell that a job begins and how it ends; datasets are namespaces and names."""
         run = str(uuid7())
-        given, made = _named(inputs), _named(outputs)
+        given, made = _name_datasets(inputs), _name_datasets(outputs)
         self._tell(job, given, made, kind="START", run=run)
         try:
             yield
@@ -194,7 +194,7 @@ def _facet(schema: str, **values: object) -> Event:
     return {"_producer": PRODUCER, "_schemaURL": f"{_FACETS}/{schema}", **values}
 
 
-def _named(datasets: Iterable[tuple[str, str]]) -> list[Event]:
+def _name_datasets(datasets: Iterable[tuple[str, str]]) -> list[Event]:
     return [{"namespace": namespace, "name": name, "facets": {}} for namespace, name in datasets]
 
 

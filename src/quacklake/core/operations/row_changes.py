@@ -274,14 +274,14 @@ def _find(scope: Scope, statement: Merge, *, unique: bool) -> list[_Found]:
         how = f"ON {scope.condition(statement.on)}"
     joined = f"{scope.target} JOIN {scope.source} {how}"
     number = f"{scope.theirs}.{SOURCE_ROW}"
-    both = _made(scope, statement, "both", [*places, f"{number} AS {SOURCE_ROW}"], joined, several=not unique)
+    both = _create_found(scope, statement, "both", [*places, f"{number} AS {SOURCE_ROW}"], joined, several=not unique)
     found = [both] if statement.has("both") else []
     if statement.has("source"):
         alone = f"{number} NOT IN (SELECT {SOURCE_ROW} FROM temp.main.{both.name})"
-        found.append(_made(scope, statement, "source", [], f"{scope.source} WHERE {alone}"))
+        found.append(_create_found(scope, statement, "source", [], f"{scope.source} WHERE {alone}"))
     if statement.has("target"):
         unmatched = f"ANTI JOIN temp.main.{both.name} AS _ql_m ON {_same_place(scope, both)}"
-        found.append(_made(scope, statement, "target", places, f"{scope.target} {unmatched}"))
+        found.append(_create_found(scope, statement, "target", places, f"{scope.target} {unmatched}"))
     return found
 
 
@@ -295,7 +295,7 @@ def _same_place(scope: Scope, found: _Found) -> str:
     )
 
 
-def _made(
+def _create_found(
     scope: Scope, statement: Merge, matched: Matched, beside: Sequence[str], source: str, *, several: bool = False
 ) -> _Found:
     """Create a temporary table of the rows of a query, each with its action and its new columns."""

@@ -175,7 +175,7 @@ class Source:
     def first(self, limit: int) -> pa.Table | None:
         """Return all rows as a table if there are at most ``limit``, else None; a stream stays complete."""
         if self.table is not None:
-            return self._checked() if self.table.num_rows <= limit else None
+            return self._check_values() if self.table.num_rows <= limit else None
         assert self.stream is not None
         taken: list[pa.RecordBatch] = []
         rows = 0
@@ -187,9 +187,9 @@ class Source:
                 self.stream = pa.RecordBatchReader.from_batches(self.schema, itertools.chain(taken, rest))
                 return None
         self.table, self.stream = pa.Table.from_batches(taken, self.schema), None
-        return self._checked()
+        return self._check_values()
 
-    def _checked(self) -> pa.Table:
+    def _check_values(self) -> pa.Table:
         """Return the rows in memory. Raise ``ConstraintError`` for a value that cannot be stored unchanged."""
         assert self.table is not None
         check_values(self.table)
@@ -205,7 +205,7 @@ class Source:
         unchanged.
         """
         if self.table is not None:
-            yield self._checked()
+            yield self._check_values()
             return
         assert self.stream is not None
         stopped, ended = threading.Event(), threading.Event()

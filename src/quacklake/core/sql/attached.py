@@ -132,7 +132,7 @@ class Attachments:
         """The database without rows. Raise ``ClosedError`` after ``close``."""
         with self.lock:
             self._is_clean = False
-            found = self._taken()
+            found = self._require_open()
             if not self._knows_lakes:
                 try:
                     for statement in (*map(_attach, self._names.values()), *self._locks):
@@ -150,9 +150,9 @@ class Attachments:
         It need not know the lakes, and another session may get it later. Raise ``ClosedError`` after ``close``.
         """
         with self.lock:
-            return self._taken() if self.planners.reuse else self.planner
+            return self._require_open() if self.planners.reuse else self.planner
 
-    def _taken(self) -> duckdb.DuckDBPyConnection:
+    def _require_open(self) -> duckdb.DuckDBPyConnection:
         if self._closed:
             raise ClosedError
         if self._planner is None:

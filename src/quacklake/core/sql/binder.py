@@ -214,7 +214,7 @@ class Binder:
             return
         plain = bound.is_plain or self.__is_plain(parsed)
         try:
-            found = scan_filters(self._planned(plain=plain), bound.sql, bound.values)
+            found = scan_filters(self._connect_planner(plain=plain), bound.sql, bound.values)
         except BaseException as error:
             self.session.attachments.keep_planner()
             if isinstance(error, duckdb.Error):
@@ -229,7 +229,7 @@ class Binder:
     def __is_plain(self, parsed: Node) -> bool:
         return len(self.made) == len(self.scans) and _is_plain(parsed, {scan.name for scan in self.scans})
 
-    def _planned(self, *, plain: bool = False) -> duckdb.DuckDBPyConnection:
+    def _connect_planner(self, *, plain: bool = False) -> duckdb.DuckDBPyConnection:
         """Return a connection that has all objects of the query, without rows."""
         planner = self.session.planner(plain=plain)
         for make in self.made:
@@ -242,7 +242,9 @@ class Binder:
         parsed = tree.parse(connection, sql)
         text = tree.stored(connection, sql, parsed)
         self._rewrite(parsed, _Scope(target, tx))
-        self._planned().execute(_create_view(self.session.fresh_name(), aliases, tree.render(connection, parsed)))
+        self._connect_planner().execute(
+            _create_view(self.session.fresh_name(), aliases, tree.render(connection, parsed))
+        )
         return text
 
     def columns(self, sql: str) -> list[tuple[str, str]]:
@@ -251,7 +253,7 @@ class Binder:
         given = tree.copied(parsed)
         self._rewrite(parsed, _Scope())
         text = self._text(sql, given, parsed)
-        rows = self._planned().execute(f"DESCRIBE {text}").fetchall()
+        rows = self._connect_planner().execute(f"DESCRIBE {text}").fetchall()
         return [(str(row[0]), str(row[1])) for row in rows]
 
     def without_rows(
@@ -265,7 +267,7 @@ class Binder:
         if change is not None:
             change(parsed)
         self._rewrite(parsed, _Scope())
-        return parsed, self._planned()
+        return parsed, self._connect_planner()
 
     def _rewrite(self, parsed: Node, scope: _Scope) -> Size | None:
         """Resolve the names of a query. Return its size if the session measures it."""
@@ -299,7 +301,7 @@ class Binder:
         if kind == "BASE_TABLE":
             self._table(node, hidden, wanted, scope)
             return
-        if kind == "SHOW_REF" and self._shown(node):
+        if kind == "SHOW_REF" and self._replace_show(node):
             return
         if isinstance(kind, str) and kind.endswith("_QUERY_NODE"):
             raise SqlError(
@@ -369,7 +371,7 @@ class Binder:
         self._mentions.append(Mention(node, *own, aliased=bool(node["alias"]), columns=columns, rows=rows))
         tree.replace(node, tree.base_table(name, alias, node))
 
-    def _shown(self, node: Node) -> bool:
+    def _replace_show(self, node: Node) -> bool:
         """Replace a SHOW of what lakes have; return False for one that DuckDB answers."""
         from quacklake.core.sql.listing import shown_inside
 
@@ -417,7 +419,7 @@ class Binder:
 
     def _register(self, rows: Any) -> str:
         name = self.session.fresh_name()
-        self.made.append(lambda connection, _: _done(connection.register(name, rows)))
+        self.made.append(lambda connection, _: _do_nothing(connection.register(name, rows)))
         return name
 
     def _make_scan(self, scan: Scan, connection: duckdb.DuckDBPyConnection, empty: bool) -> None:
@@ -455,7 +457,7 @@ class Binder:
         if key in self._known:
             return self._known[key]
         try:
-            text, size = self._stored(view.sql.replace(LAKE, ""), _Scope(target, tx, scope.depth + 1, outer=outer))
+            text, size = self._bind_stored(view.sql.replace(LAKE, ""), _Scope(target, tx, scope.depth + 1, outer=outer))
         except NotFoundError:
             if tx.rules is None:
                 raise
@@ -477,7 +479,7 @@ class Binder:
         self.made.append(make)
         return name
 
-    def _stored(self, sql: str, scope: _Scope, *, is_expression: bool = False) -> tuple[str, Size | None]:
+    def _bind_stored(self, sql: str, scope: _Scope, *, is_expression: bool = False) -> tuple[str, Size | None]:
         """Return the bound text of a stored query, and its size if the session measures it.
 
         ``is_expression`` says that the query selects one expression, and only this is used.
@@ -561,14 +563,14 @@ class Binder:
             inside = _Scope(target, tx, scope.depth + 1, in_macro=True, outer=scope.outer)
             if not is_table:
                 tree.expression_of(self.session.connection, sql)
-            body, size = self._stored(sql if is_table else f"SELECT {sql}", inside, is_expression=not is_table)
+            body, size = self._bind_stored(sql if is_table else f"SELECT {sql}", inside, is_expression=not is_table)
             sizes.append(size or Size(1, 1, 1))
             text = f"TABLE {body}" if is_table else body.removeprefix("SELECT ")
             forms.append(f"({', '.join(declared(parameter) for parameter in variant.parameters)}) AS {text}")
         name = self._known[key] = self.session.fresh_name(macro=True)
         self._sizes[name] = max(sizes, key=attrgetter("nodes"), default=Size(1, 1, 1))
         statement = f"CREATE TEMP MACRO {name} {', '.join(forms)}"
-        self.made.append(lambda connection, _: _done(connection.execute(statement)))
+        self.made.append(lambda connection, _: _do_nothing(connection.execute(statement)))
         return name
 
 
@@ -593,7 +595,7 @@ def _setting_literal(value: object) -> str:
     return literal(str(value))
 
 
-def _done(_: object) -> None:
+def _do_nothing(_: object) -> None:
     return None
 
 

@@ -163,7 +163,7 @@ def in_own_words(message: str, statement: str) -> str:
     body = _LISTED.sub(_without_own, body).rstrip()
     body = _NAMED.sub(lambda found: found[0] if found["own"] in statement else "(a part of the statement)", body)
     body = _SOURCE.sub(lambda found: found[0] if re.search(rf"\b{found[1]}\b", statement) else "", body)
-    return body if place is None else body + _shown(message, place, statement)
+    return body if place is None else body + _show_position(message, place, statement)
 
 
 def _without_own(found: re.Match[str]) -> str:
@@ -175,7 +175,7 @@ def _without_own(found: re.Match[str]) -> str:
     return f"{found['head']} {', '.join(left)}" if left else ""
 
 
-def _shown(message: str, place: re.Match[str], statement: str) -> str:
+def _show_position(message: str, place: re.Match[str], statement: str) -> str:
     """Return the lines that show the position in the statement, or nothing."""
     text = message[place.start() :]
     excerpt = place["excerpt"]

@@ -50,7 +50,7 @@ def with_names(
         aliases = [(naming.end or 0, f" AS {quote(naming.title)}") for naming in namings]
         for naming in namings:
             naming.item["alias"] = naming.title
-        text = _edited(sql, edits, aliases)
+        text = _apply_edits(sql, edits, aliases)
         if text is None or tree.bare(tree.parse(connection, text)) != tree.bare(after):
             return None
     except SqlError:
@@ -90,7 +90,7 @@ def _compare(before: Any, after: Any, edits: list[_Edit]) -> bool:
     )
 
 
-def _edited(sql: str, edits: list[_Edit], aliases: list[tuple[int, str]]) -> str | None:
+def _apply_edits(sql: str, edits: list[_Edit], aliases: list[tuple[int, str]]) -> str | None:
     """Return the text with its edits, and with an alias at each of these places."""
     words = words_of(sql)
     if not words or words[-1].end != len(sql):

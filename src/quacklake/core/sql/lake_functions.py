@@ -47,7 +47,7 @@ def _run(call: LakeCall, name: str, owner: Any = None, **arguments: Any) -> Any:
         raise UnsupportedFeatureError(f"{name} is not supported yet", hint="stock DuckDB supports it on the same lake")
     given = {key: float(value) if isinstance(value, Decimal) else value for key, value in arguments.items()}
     chosen = {key: value for key, value in given.items() if value is not None}
-    if _changed(call):
+    if _has_changed(call):
         call.session.work.afterwards.append(lambda: method(**chosen))
         return None
     return method(**chosen)
@@ -61,7 +61,7 @@ def _check_given(call: LakeCall, name: str) -> None:
         raise SqlError(f'the argument "{empty}" of {name} must not be NULL')
 
 
-def _changed(call: LakeCall) -> bool:
+def _has_changed(call: LakeCall) -> bool:
     """Return True in a transaction that has changed the lake."""
     work = call.session.work
     return work.explicit and work.wrote is call.attached
@@ -77,7 +77,7 @@ def _scope(call: LakeCall, schema: str) -> dict[str, str | None]:
     return {"table": f"{quote(info.schema_name)}.{quote(info.name)}"}
 
 
-def _named(names: tuple[str, ...], found: Any, numbers: Callable[[Any], Iterable[tuple[int, ...]]]) -> pa.Table:
+def _name_tables(names: tuple[str, ...], found: Any, numbers: Callable[[Any], Iterable[tuple[int, ...]]]) -> pa.Table:
     """Return the numbers of reports, with the tables that they are about. None is for work that waits for COMMIT."""
     columns: dict[str, list[Any]] = {name: [] for name in ("schema_name", "table_name", *names)}
     for report in found if isinstance(found, list | tuple) else [] if found is None else [found]:
@@ -91,15 +91,15 @@ def _named(names: tuple[str, ...], found: Any, numbers: Callable[[Any], Iterable
 
 def groups(found: Any) -> pa.Table:
     """Return one row for each group of files that was rewritten."""
-    return _named(("files_processed", "files_created"), found, lambda report: report.groups)
+    return _name_tables(("files_processed", "files_created"), found, lambda report: report.groups)
 
 
 def flush_inlined_data(call: LakeCall) -> pa.Table:
     """Move rows from the catalog into files."""
     _check_given(call, "flush_inlined_data")
     scope = _scope(call, "schema_name")
-    found = _flush_within(call) if _changed(call) else _run(call, "flush_inlined_data", **scope)
-    return _named(("rows_flushed",), found, lambda report: [(report.rows,)])
+    found = _flush_within(call) if _has_changed(call) else _run(call, "flush_inlined_data", **scope)
+    return _name_tables(("rows_flushed",), found, lambda report: [(report.rows,)])
 
 
 def _flush_within(call: LakeCall) -> list[Any]:

@@ -245,7 +245,7 @@ def _default_of(column: Column) -> str | None:
     return literal(column.default)
 
 
-def _declared(column: Column) -> str:
+def _declare_column(column: Column) -> str:
     """Return a column definition for CREATE TABLE."""
     text = f"{quote(column.name)} {column.duckdb_type()}"
     default = _default_of(column)
@@ -256,7 +256,7 @@ def _declared(column: Column) -> str:
 
 def table_definition(tx: Transaction, table: TableInfo) -> str:
     """Return the statement that creates a table, with its columns, primary key, partitioning and sort order."""
-    parts = [_declared(column) for column in table.schema.columns]
+    parts = [_declare_column(column) for column in table.schema.columns]
     key = tx.objects.primary_key(table)
     if key:
         parts.append(f"PRIMARY KEY ({', '.join(quote(name) for name in key)})")
@@ -325,7 +325,7 @@ def _copy(cursor: duckdb.DuckDBPyConnection, copies: dict[str, Any], attached: A
         if fold(schema) != DEFAULT_SCHEMA:
             cursor.execute(f"CREATE SCHEMA {alias}.{quote(schema)}")
     for table in wanted.tables:
-        columns = ", ".join(_declared(_parsed_default(column)) for column in table.schema.columns)
+        columns = ", ".join(_declare_column(_parsed_default(column)) for column in table.schema.columns)
         cursor.execute(f"CREATE TABLE {alias}.{_place(table)} ({columns})")
     for macro in wanted.macros:
         with suppress(duckdb.Error, InputError):
@@ -340,7 +340,7 @@ def _copy(cursor: duckdb.DuckDBPyConnection, copies: dict[str, Any], attached: A
         with suppress(duckdb.Error):
             cursor.execute(f"CREATE VIEW IF NOT EXISTS {alias}.{_place(view)} AS SELECT NULL AS {PREFIX}gone")
     cursor.execute("USE memory")
-    for statement in _said(alias, wanted):
+    for statement in _comment_statements(alias, wanted):
         with suppress(duckdb.Error):
             cursor.execute(statement)
     copies[attached.alias] = wanted
@@ -389,7 +389,7 @@ def _comments(attached: Attached, tx: Transaction) -> Iterable[tuple[int, int | 
     return [(*place, text) for place, text in found.items() if text is not None]
 
 
-def _said(alias: str, copy: Copy) -> Iterable[str]:
+def _comment_statements(alias: str, copy: Copy) -> Iterable[str]:
     """Yield the statements that make the comments."""
     tables = {table.id: table for table in copy.tables}
     views = {view.id: view for view in copy.views}

@@ -237,7 +237,7 @@ def tell_statistics(session: Session, parsed: Node, scans: Sequence[Scan]) -> No
                 scan, column = found
                 stats = rows(scan.attached, "ducklake_table_column_stats").to_pylist()
                 stored = {row["column_id"]: row for row in stats if row["table_id"] == scan.table.id}
-                constant = tree.expression_of(session.connection, literal(_shown(column, stored)))
+                constant = tree.expression_of(session.connection, literal(_show_statistics(column, stored)))
                 tree.replace(node, {**constant, "alias": node["alias"]})
 
 
@@ -280,13 +280,13 @@ def _field_of(scan: Scan, column: Column | None, names: Sequence[str]) -> tuple[
     return None if column is None else (scan, column)
 
 
-def _shown(column: Column, stored: _Stored) -> str:
+def _show_statistics(column: Column, stored: _Stored) -> str:
     """Return the statistics of a column and its fields in DuckDB's format. Without any, every value is possible."""
-    fields = f" {{{', '.join(f'{child.name}: {_shown(child, stored)}' for child in column.children)}}}"
+    fields = f" {{{', '.join(f'{child.name}: {_show_statistics(child, stored)}' for child in column.children)}}}"
     if column.type == "struct":
         return f"{fields}{_ANY}"
     if column.type == "list":
-        return f"[{_shown(column.children[0], stored)}]{_ANY}"
+        return f"[{_show_statistics(column.children[0], stored)}]{_ANY}"
     if column.type == "map":
         return f"[{fields}{_ANY}]{_ANY}"
     row = stored.get(column.id, {})

@@ -229,19 +229,19 @@ def settle(parsed: Node, compute: Callable[[Node], Node]) -> None:
     for node in tree.nodes(parsed):
         for key in _CONDITIONS:
             if isinstance(node.get(key), dict):
-                node[key] = _settled(node[key], compute)
+                node[key] = _settle_values(node[key], compute)
 
 
-def _settled(node: Any, compute: Callable[[Node], Node]) -> Any:
+def _settle_values(node: Any, compute: Callable[[Node], Node]) -> Any:
     if isinstance(node, list):
-        return [_settled(item, compute) for item in node]
+        return [_settle_values(item, compute) for item in node]
     if not isinstance(node, dict) or node.get("type") in ("SELECT_NODE", "SUBQUERY"):
         return node  # the conditions of a subquery are visited on their own
     if node.get("type") == "FUNCTION" and fold(node["function_name"]) in _ONCE:
         inside = (found["class"] for found in tree.nodes(node["children"]) if "class" in found)
         if all(class_ in (None, "CONSTANT") for class_ in inside):
             return compute(node)
-    return {key: _settled(value, compute) for key, value in node.items()}
+    return {key: _settle_values(value, compute) for key, value in node.items()}
 
 
 def is_steady(parsed: Node) -> bool:

@@ -314,7 +314,7 @@ class Session:
                 telemetry.timed("sql", Shown(sql)),
                 self.guard.auditing(self, sql),
                 self.running.working(self._budget),
-                self._translated(),
+                self._translate_errors(),
             ):
                 cursor = self.guard.admit(self, Cursor(with_at(numbered(sql))))
                 first = cursor.peek()
@@ -383,7 +383,7 @@ class Session:
         self.settle()
         self.guard.text(sql)
         try:
-            with self.running.working(TimeBudget(self.guard.seconds)), self._translated():
+            with self.running.working(TimeBudget(self.guard.seconds)), self._translate_errors():
                 yield self.guard.admit(self, Cursor(with_at(numbered(sql))))
         except BaseException:
             self.attachments.keep_planner()
@@ -426,7 +426,7 @@ class Session:
         with held:
             while True:
                 try:
-                    with self.running.working(budget), self._translated():
+                    with self.running.working(budget), self._translate_errors():
                         batch = next(reader, None)
                     if batch is None:
                         return
@@ -524,7 +524,7 @@ class Session:
 
     # -- errors --------------------------------------------------------------------------------------------------------
 
-    def _translated(self) -> AbstractContextManager[None]:
+    def _translate_errors(self) -> AbstractContextManager[None]:
         roots = [found.context.store.root for found in self.attachments.attached.values()]
         return translated(roots, safe=self.guard.safe)
 

@@ -81,14 +81,14 @@ def session_of(handle: Handle, *, reuse: bool = False) -> Session:
         raise ClosedError
     # a database needs keys for other files, and an extension for encrypted ones
     plain = reuse and context.store.is_local and not context.catalog.encrypted
-    made = _safe(context.config) if handle.restricted else _configured(context.config, reuse=plain)
+    made = _safe(context.config) if handle.restricted else _configure_session(context.config, reuse=plain)
     made.attach(handle, LAKE)
     return _standing_in_lake(made)
 
 
 def late_session(opened: Callable[[], Handle | HasHandle] | None, config: Config) -> Session:
     """Return a session whose lake, if any, is opened when a statement first uses it. The caller closes the lake."""
-    made = _configured(config)
+    made = _configure_session(config)
     if opened is None:
         return made
     made.attach_late(opened, LAKE)
@@ -102,7 +102,7 @@ def _standing_in_lake(made: Session) -> Session:
     return made
 
 
-def _configured(config: Config, *, reuse: bool = False) -> Session:
+def _configure_session(config: Config, *, reuse: bool = False) -> Session:
     limit = config.duckdb_memory_limit
     return _session(memory_limit=None if limit is None else f"{limit}B", threads=config.duckdb_threads, reuse=reuse)
 

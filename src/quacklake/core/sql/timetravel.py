@@ -40,7 +40,7 @@ class TimeTravel:
 
 def time_travel(cursor: Cursor) -> list[TimeTravel]:
     """Return the time travel clauses of a statement in every spelling, including DuckDB's ``AT (VERSION => n)``."""
-    return list(_clauses(cursor, _spelled, _own))
+    return list(_clauses(cursor, _read_spelling, _own))
 
 
 def with_at(sql: str) -> str:
@@ -50,7 +50,7 @@ def with_at(sql: str) -> str:
         return sql
     parts: list[str] = []
     done = 0
-    for found in _clauses(cursor, _spelled):
+    for found in _clauses(cursor, _read_spelling):
         first, word = cursor.at, cursor.peek()
         if cursor.accept("AS"):
             cursor.name()
@@ -73,7 +73,7 @@ def _clauses(cursor: Cursor, *spellings: Callable[[Cursor, Word], TimeTravel | N
             yield clause
 
 
-def _spelled(cursor: Cursor, previous: Word) -> TimeTravel | None:
+def _read_spelling(cursor: Cursor, previous: Word) -> TimeTravel | None:
     """Return the clause that begins here, in another spelling than DuckDB's. None when there is none."""
     if previous.kind not in ("word", "name") or previous.upper in ("SELECT", "AS", "BY"):
         return None

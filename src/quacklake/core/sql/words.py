@@ -85,7 +85,7 @@ class Word:
         name = self.text[1:].lstrip()
         if name.startswith('"'):
             return fold(name[1:-1].replace('""', '"'))
-        return fold(name) if not name.startswith(_ENCODED) else _decoded(name)
+        return fold(name) if not name.startswith(_ENCODED) else _decode_name(name)
 
 
 def words_of(text: str, lexer: re.Pattern[str] | None = None) -> list[Word]:
@@ -406,7 +406,7 @@ def numbered(text: str) -> str:
         name = word.parameter
         if name and not name.isdigit():
             named = True
-            parts += [text[done : word.start], f"${_encoded(name)}"]
+            parts += [text[done : word.start], f"${_encode_name(name)}"]
             done = word.end
             continue
         number = int(name) if name else highest + 1
@@ -418,14 +418,14 @@ def numbered(text: str) -> str:
     return "".join([*parts, text[done:]])
 
 
-def _decoded(name: str) -> str:
+def _decode_name(name: str) -> str:
     try:
         return bytes.fromhex(name[len(_ENCODED) :]).decode(errors="surrogatepass")
     except ValueError:  # a name of the user's own
         return fold(name)
 
 
-def _encoded(name: str) -> str:
+def _encode_name(name: str) -> str:
     """Return the name that a parameter has in the text that DuckDB reads."""
     return name if _PLAIN.fullmatch(name) else f"{_ENCODED}{name.encode(errors='surrogatepass').hex()}"
 
@@ -442,7 +442,7 @@ def supplied(cursor: Cursor, params: Any) -> dict[str, Any] | None:
         given = {fold(str(name)): value for name, value in params.items()}
     else:
         given = {str(number): value for number, value in enumerate(params or (), 1)}
-    lacking, beside = _listed(names - given.keys()), _listed(given.keys() - names)
+    lacking, beside = _list_names(names - given.keys()), _list_names(given.keys() - names)
     if lacking:
         raise SqlError(
             "Invalid Input Error: Values were not provided for the following prepared statement parameters: " + lacking,
@@ -453,10 +453,10 @@ def supplied(cursor: Cursor, params: Any) -> dict[str, Any] | None:
             "Invalid Input Error: Parameter argument/count mismatch, identifiers of the excess parameters: " + beside,
             aborts=True,
         )
-    return {_encoded(name): value for name, value in given.items()} or None
+    return {_encode_name(name): value for name, value in given.items()} or None
 
 
-def _listed(names: set[str]) -> str:
+def _list_names(names: set[str]) -> str:
     return ", ".join(sorted(names, key=lambda name: (len(name), name)))
 
 

@@ -72,7 +72,7 @@ class Audit(Reader):
     def changes_of_nothing(self) -> Iterator[Row]:
         """Return changes of snapshots that are not there."""
         s, c = self.meta["snapshot"], self.meta["snapshot_changes"]
-        stray = _unmatched(c, s, {"snapshot_id": "snapshot_id"}, ("snapshot_id",))
+        stray = _find_unmatched(c, s, {"snapshot_id": "snapshot_id"}, ("snapshot_id",))
         if self.meta.is_next:  # 1.1 keeps the changes of expired snapshots
             newest = sa.select(sa.func.max(s.c.snapshot_id)).scalar_subquery()
             stray = stray.where(c.c.snapshot_id > newest)
@@ -205,7 +205,7 @@ class Audit(Reader):
         """Return rows that speak of a column which their table never had: ``of``, table, column."""
         known, t = sa.select(*self.meta["column"].c["table_id", "column_id"]).distinct().subquery(), self.meta[name]
         keys = {key: "column_id", "table_id": "table_id"}
-        return self.stream(f"unknown_{name}", _unmatched(t, known, keys, (of, "table_id", key)))
+        return self.stream(f"unknown_{name}", _find_unmatched(t, known, keys, (of, "table_id", key)))
 
     def column_ids(self) -> Iterator[Row]:
         """Return every column that a table ever had: table, column."""
@@ -231,13 +231,13 @@ class Audit(Reader):
     def rows_of_no_file(self, name: str) -> Iterator[Row]:
         """Return rows about data files that are not there, or are another table's: file, table."""
         keys = {"data_file_id": "data_file_id", "table_id": "table_id"}
-        statement = _unmatched(self.meta[name], self.meta["data_file"], keys, tuple(keys))
+        statement = _find_unmatched(self.meta[name], self.meta["data_file"], keys, tuple(keys))
         return self.stream(f"no_file_{name}", statement.distinct())
 
     def files_without(self, parent: str, key: str) -> Iterator[Row]:
         """Return files with a partitioning or name mapping that their table has not: file, table, ``key``."""
         f, keys = self.meta["data_file"], {key: key, "table_id": "table_id"}
-        statement = _unmatched(f, self.meta[parent], keys, ("data_file_id", "table_id", key))
+        statement = _find_unmatched(f, self.meta[parent], keys, ("data_file_id", "table_id", key))
         return self.stream(f"without_{parent}", statement.where(f.c[key].is_not(None)))
 
     def stray_partition_values(self) -> Iterator[Row]:
@@ -288,7 +288,7 @@ class Audit(Reader):
         return self.stream("scheduled", sa.union_all(data, deletes))
 
 
-def _unmatched(rows: sa.Table, parents: Any, keys: Mapping[str, str], shown: Sequence[str]) -> sa.Select[Any]:
+def _find_unmatched(rows: sa.Table, parents: Any, keys: Mapping[str, str], shown: Sequence[str]) -> sa.Select[Any]:
     """Return the rows that have no parent; ``keys`` are their columns, each with that of the parent."""
     joined = rows.outerjoin(parents, sa.and_(*(parents.c[other] == rows.c[own] for own, other in keys.items())))
     missing = parents.c[next(iter(keys.values()))].is_(None)

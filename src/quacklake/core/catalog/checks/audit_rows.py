@@ -111,7 +111,7 @@ class RowAudit(Audit):
         rows = (
             sa.select(
                 f.c.table_id,
-                sa.func.max(sa.func.coalesce(f.c.row_id_start, 0) + _counted(f)).label("top"),
+                sa.func.max(sa.func.coalesce(f.c.row_id_start, 0) + _count_with_row_ids(f)).label("top"),
                 sa.func.sum(sa.case((live, f.c.record_count), else_=0)).label("rows"),
                 sa.func.sum(sa.case((live, f.c.file_size_bytes), else_=0)).label("bytes"),
             )
@@ -243,7 +243,7 @@ class RowAudit(Audit):
         return self.stream("inlined_deletes", sa.select(*columns).select_from(joined).where(wrong))
 
 
-def _counted(files: sa.Table) -> sa.ColumnElement[Any]:
+def _count_with_row_ids(files: sa.Table) -> sa.ColumnElement[Any]:
     """Return the rows that get row ids from their file: none if it names no first id, or stores row ids.
 
     Stock clients name a first one, too, for a file of rows of several snapshots, in which a row may be several times.

@@ -37,7 +37,7 @@ def startup_state(url: sa.URL, seconds: float) -> str | None:
     try:
         with socket.create_connection((host, url.port or 5432), timeout=seconds) as plain:
             plain.sendall(_SSL_REQUEST)
-            with _encrypted(plain) if _exactly(plain, 1) == b"S" else plain as server:
+            with _start_tls(plain) if _exactly(plain, 1) == b"S" else plain as server:
                 words = f"user\0{user}\0database\0{url.database or user}\0\0".encode()
                 server.sendall(struct.pack("!ii", len(words) + 8, _VERSION) + words)
                 return _refusal(server)
@@ -45,7 +45,7 @@ def startup_state(url: sa.URL, seconds: float) -> str | None:
         return None
 
 
-def _encrypted(plain: socket.socket) -> ssl.SSLSocket:
+def _start_tls(plain: socket.socket) -> ssl.SSLSocket:
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE  # nothing secret is sent, and the answer is only shown
@@ -141,7 +141,7 @@ def _postgres(url: CatalogUrl, error: BaseException) -> Cause | None:
         return None  # a server that hangs up is broken; it does not refuse the password
     if state == "57P03":
         return Cause("the server is starting or stopping", "try again in a moment", passes=True)
-    cause = _refused if state[:2] == "28" else _POSTGRES.get(state)
+    cause = _describe_refusal if state[:2] == "28" else _POSTGRES.get(state)
     return None if cause is None else cause(url)
 
 
@@ -162,7 +162,7 @@ def _postgres_login(url: CatalogUrl) -> Cause | None:
             return _no_database(url)
         return None if row[0] else _no_right(url)
     # the server still asks for a password, as before: this was an outage, not a wrong password
-    return _refused(url) if startup_state(url.url, _SECONDS) == "" else None
+    return _describe_refusal(url) if startup_state(url.url, _SECONDS) == "" else None
 
 
 def _no_database(url: CatalogUrl) -> Cause:
@@ -170,7 +170,7 @@ def _no_database(url: CatalogUrl) -> Cause:
     return Cause(f'the server has no database "{name}"', f'make it there (CREATE DATABASE "{name}"), or check its name')
 
 
-def _refused(url: CatalogUrl) -> Cause:
+def _describe_refusal(url: CatalogUrl) -> Cause:
     how = "with this password" if url.url.password else "without a password"
     return Cause(
         f'the server does not let the user "{url.url.username or ""}" in {how}',
@@ -189,7 +189,7 @@ def _too_many(url: CatalogUrl) -> Cause:
     return Cause("the server has no connection left", "try again, or lower pool_size in the programs that use it", True)
 
 
-_MYSQL = {1049: _no_database, 1044: _no_right, 1045: _refused, 1698: _refused, 1040: _too_many}
+_MYSQL = {1049: _no_database, 1044: _no_right, 1045: _describe_refusal, 1698: _describe_refusal, 1040: _too_many}
 _POSTGRES = {"3D000": _no_database, "42501": _no_right, "53300": _too_many}
 
 

@@ -90,10 +90,10 @@ class DirectStatements:
         key = (statement, tuple(parameters))
         direct = self._known.get(key)
         if direct is None:
-            direct = self._known[key] = self._made(connection, *key)
+            direct = self._known[key] = self._compile(connection, *key)
         return direct
 
-    def _made(self, connection: Connection, statement: Any, names: tuple[str, ...]) -> Direct:
+    def _compile(self, connection: Connection, statement: Any, names: tuple[str, ...]) -> Direct:
         if not isinstance(statement, sa.Select):  # each table with inlined rows has inserts of its own
             return Direct(connection, statement, names)
         key = (connection.dialect, statement, names)

@@ -106,7 +106,7 @@ class PostgresDatabase(Database):
         if len(rows) <= self.batch_rows:
             return self._insert_few(connection, table, keys, rows)
         target, fixed = scoped.fixed(connection, table)
-        if _guarded(connection, target):
+        if _has_row_security(connection, target):
             for start in range(0, len(rows), _TOGETHER):
                 self._insert_few(connection, table, keys, rows[start : start + _TOGETHER])
             return None
@@ -344,7 +344,7 @@ class PostgresDatabase(Database):
         return self._fetch_lists(connection, select, given, lambda column: sa.cast(func.json_agg(column), sa.String))
 
 
-def _guarded(connection: Connection, table: sa.Table) -> bool:
+def _has_row_security(connection: Connection, table: sa.Table) -> bool:
     """Return whether row-level security holds for whom we are, where COPY is refused; asked once for a connection."""
     if scoped.CATALOG_ID not in table.c:
         return False  # a plain lake's, or a temporary table

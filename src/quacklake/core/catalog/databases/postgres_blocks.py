@@ -213,7 +213,7 @@ class _Numbers(_Form):
     def sent(self, value: sa.ColumnElement[Any]) -> list[sa.ColumnElement[Any]]:
         if self.send == "float8send":
             value = sa.cast(value, sa.Double)
-        return [_joined(sa.func.coalesce(getattr(sa.func, self.send)(value), _bytes(self.null)))]
+        return [_join_texts(sa.func.coalesce(getattr(sa.func, self.send)(value), _bytes(self.null)))]
 
     def read(self, count: int, parts: Iterator[bytes]) -> pa.Array:
         data = next(parts)
@@ -240,7 +240,7 @@ class _Texts(_Form):
         if self.most_bytes is not None:
             value = sa.case((sa.func.octet_length(value) <= self.most_bytes, value))
         literal = _text if is_text else _bytes
-        return [_joined(sa.func.coalesce(value, literal(self.null)), literal(self.between))]
+        return [_join_texts(sa.func.coalesce(value, literal(self.null)), literal(self.between))]
 
     def read(self, count: int, parts: Iterator[bytes]) -> pa.Array:
         data = next(parts)
@@ -261,7 +261,7 @@ class _Bytes(_Form):
 
     def sent(self, value: sa.ColumnElement[Any]) -> list[sa.ColumnElement[Any]]:
         length = sa.func.coalesce(sa.func.octet_length(value), sa.literal_column("-1"))
-        return [_joined(sa.func.int4send(length)), _joined(value)]
+        return [_join_texts(sa.func.int4send(length)), _join_texts(value)]
 
     def read(self, count: int, parts: Iterator[bytes]) -> pa.Array:
         lengths, data = next(parts), next(parts)
@@ -289,7 +289,7 @@ def _form(type_: sa.types.TypeEngine[Any], marks: _Marks) -> _Form:
     return _Bytes() if isinstance(type_, sa.LargeBinary) else _Texts(pa.string(), b"\x1f", marks.text, marks.most_bytes)
 
 
-def _joined(value: sa.ColumnElement[Any], between: sa.ColumnElement[Any] | None = None) -> sa.ColumnElement[Any]:
+def _join_texts(value: sa.ColumnElement[Any], between: sa.ColumnElement[Any] | None = None) -> sa.ColumnElement[Any]:
     return sa.func.string_agg(value, sa.null() if between is None else between)
 
 

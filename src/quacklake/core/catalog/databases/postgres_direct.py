@@ -46,7 +46,7 @@ def send_together(connection: Connection, steps: Iterable[Step]) -> None:
             for number, (direct, parameters) in enumerate(part)
             for name, value in direct.values(connection, parameters).items()
         }
-        _write(connection, _joined(tuple([direct.text for direct, _ in part])), values)
+        _write(connection, _join_statements(tuple([direct.text for direct, _ in part])), values)
 
 
 def _parts(steps: Iterable[Step]) -> Iterator[list[Step]]:
@@ -64,7 +64,7 @@ def _parts(steps: Iterable[Step]) -> Iterator[list[Step]]:
 
 
 @functools.lru_cache(maxsize=500)
-def _joined(texts: tuple[str, ...]) -> str:
+def _join_statements(texts: tuple[str, ...]) -> str:
     """Return statements as the parts of one, with the number of each in the names of its parameters."""
     *first, last = (
         _MARK.sub(lambda match, mark=f"%(p{number}_": match[0] if match[0] == "%%" else mark, text)  # type: ignore[misc]

@@ -153,7 +153,7 @@ def metadata_table(reader: CatalogStatements, name: str) -> pa.Table | None:
 
 def _as_table(names: Sequence[str], result: sa.CursorResult[*tuple[Any, ...]], types: Sequence[Any] = ()) -> pa.Table:
     columns = [list(values) for values in zip(*result.all(), strict=True)] or [[] for _ in names]
-    arrays = map(_typed, columns, types) if types else map(_array, columns)
+    arrays = map(_cast_values, columns, types) if types else map(_array, columns)
     return pa.table(dict(zip(names, arrays, strict=True)))
 
 
@@ -194,7 +194,7 @@ def file_bounds(
     return {(row[0], row[1]): (row[2], row[3], row[4], not is_known or bool(row[5] and row[6])) for row in rows}
 
 
-def _typed(values: list[Any], type_: pa.DataType) -> pa.Array:
+def _cast_values(values: list[Any], type_: pa.DataType) -> pa.Array:
     if type_ == _TIME:
         values = [None if value is None else parse_time(str(value)) for value in values]
     return pa.array(values, type_)

@@ -252,7 +252,7 @@ class InlinedQueries(Queries):
     def _select(
         self, inlined: InlinedTable, schema: TableSchema, condition: Callable[[sa.Table], sa.ColumnElement[bool]]
     ) -> sa.Select[Any]:
-        return sa.select(*self._fetched(inlined, schema)).where(condition(inlined.table))
+        return sa.select(*self._choose_columns(inlined, schema)).where(condition(inlined.table))
 
     def changed_rows(self, table: TableInfo, since: int, until: int) -> list[InlinedRows]:
         """Return the inlined rows that came or went in some snapshots."""
@@ -294,7 +294,7 @@ class InlinedQueries(Queries):
         schema: TableSchema = self._sql.cached(key, lambda: self._sql.tables.columns_at(table_id, version))
         return schema
 
-    def _fetched(self, inlined: InlinedTable, schema: TableSchema) -> list[sa.ColumnElement[Any]]:
+    def _choose_columns(self, inlined: InlinedTable, schema: TableSchema) -> list[sa.ColumnElement[Any]]:
         """Return the columns of an inlined table; some come as text, which DuckDB casts back."""
         if inlined.packed or self.backend.name not in ("duckdb", "postgres"):
             return list(inlined.table.c)

@@ -103,7 +103,7 @@ class TableBounds:
         new = tuple(
             summary(array[done * BLOCK :], BLOCK, lowest=at < len(arrays) - 1) for at, array in enumerate(arrays)
         )
-        blocks = new if known is None else tuple(map(_joined, known, new))
+        blocks = new if known is None else tuple(map(_concat, known, new))
         return replace(self, facets={**self.facets, facet: arrays}, blocks={**self.blocks, facet: blocks})
 
     def matching(self, predicate: Predicate) -> pa.Array:
@@ -256,7 +256,7 @@ class KnownBounds(Queries):
         if (known is None or missing) and not self._memory.asked_before(table, missing):
             return None
         if known is not None and snapshot != known.newest:
-            known = self._advanced(table, known)
+            known = self._add_new_files(table, known)
         if known is None:
             known = self._load(table)
             if snapshot.id < known.newest.id:
@@ -281,7 +281,7 @@ class KnownBounds(Queries):
         ids = ids.filter(pc.less(ids, newest.next_file_id))
         return TableBounds(start, time.monotonic() - start, newest, ids.take(pc.sort_indices(ids)), {})
 
-    def _advanced(self, table: TableInfo, known: TableBounds) -> TableBounds | None:
+    def _add_new_files(self, table: TableInfo, known: TableBounds) -> TableBounds | None:
         """Return what is known, with the files that came since; None when the catalog has another past."""
         then = self._sql.snapshots.find(known.newest.id)
         if then != known.newest:
@@ -394,5 +394,5 @@ class KnownBounds(Queries):
         return pa.table([rows.column(at).cast(type_) for at, type_ in enumerate(types.values())], names=list(types))
 
 
-def _joined(known: pa.Array, more: pa.Array) -> pa.Array:
+def _concat(known: pa.Array, more: pa.Array) -> pa.Array:
     return pa.concat_arrays([known, more])

@@ -105,17 +105,17 @@ class TableLives:
     def _files(self, name: str, key: str, types: dict[str, pa.DataType]) -> pa.Table:
         t = self._sql.meta[name]
         columns = [self._sql.meta.column(name, column).label(column) for column in types]
-        statement = sa.select(*columns).where(t.c.table_id == self._table.id, self._lived(t)).order_by(t.c[key])
+        statement = sa.select(*columns).where(t.c.table_id == self._table.id, self._was_alive(t)).order_by(t.c[key])
         return arrow_table(self._sql.run(f"{name}_lives", statement), types)
 
-    def _lived(self, table: sa.Table) -> sa.ColumnElement[bool]:
+    def _was_alive(self, table: sa.Table) -> sa.ColumnElement[bool]:
         ended = sa.or_(table.c.end_snapshot.is_(None), table.c.end_snapshot > self._since)
         return sa.and_(table.c.begin_snapshot <= self._until, ended)
 
     def statistics(self, columns: Sequence[int]) -> pa.Table:
         """Return the statistics of some columns in the data files, by file and column."""
         s, f = self._sql.meta["file_column_stats"], self._sql.meta["data_file"]
-        mine = sa.and_(f.c.data_file_id == s.c.data_file_id, f.c.table_id == self._table.id, self._lived(f))
+        mine = sa.and_(f.c.data_file_id == s.c.data_file_id, f.c.table_id == self._table.id, self._was_alive(f))
         chosen: list[sa.ColumnElement[Any]] = [s.c[name] for name in STATISTICS]
         statement = (
             sa.select(*chosen)

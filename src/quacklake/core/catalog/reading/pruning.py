@@ -180,7 +180,7 @@ def may_match(predicate: Predicate, known: Arrays, files: int) -> pa.Array:
     if isinstance(predicate, IsNull):
         return pc.fill_null(known[predicate.column_id, NULLS][0], True)
     if isinstance(predicate, Compare):
-        return _compared(predicate, known, files)
+        return _compare(predicate, known, files)
     some = isinstance(predicate, Some)
     join = pc.or_ if some else pc.and_
     found = pa.repeat(pa.scalar(not some), files)
@@ -189,7 +189,7 @@ def may_match(predicate: Predicate, known: Arrays, files: int) -> pa.Array:
     return found
 
 
-def _compared(part: Compare, known: Arrays, files: int) -> pa.Array:
+def _compare(part: Compare, known: Arrays, files: int) -> pa.Array:
     limits = _limits(part)
     if limits is None:
         return pa.repeat(pa.scalar(True), files)

@@ -126,7 +126,7 @@ class FileUpdates(FileQueries):
             mine = (gone.c.table_id == table.id, among(gone.c.data_file_id, ids))
             self._sql.run(f"remove_{name}", sa.delete(gone).where(*mine))
         # the cleanup of stock clients reads the schedule alone
-        named = self._named([row[1] for row in rows])
+        named = self._find_named([row[1] for row in rows])
         gone_files = [tuple(row[:3]) for row in rows if row[3] is None and _file_name(row[1]) not in named]
         self._schedule(table, gone_files, time)
 
@@ -152,7 +152,7 @@ class FileUpdates(FileQueries):
             rows = [(id_, table.location + path, True, time) for id_, path, is_relative in files if is_relative]
             self._sql.insert("files_scheduled_for_deletion", SCHEDULED, rows)
 
-    def _named(self, paths: Sequence[str]) -> set[str]:
+    def _find_named(self, paths: Sequence[str]) -> set[str]:
         """Return the names of data files, without their folders, that a row of the catalog may still mean."""
         names: set[str] = set()
         for wanted in _by_length(paths):
@@ -246,16 +246,16 @@ def write_totals(writer: WriteStatements, totals: Mapping[int, Totals], known: M
         for column_id, stats in total.columns.items():
             old = before.get(column_id)
             if old is None:
-                new.append((id_, *_stored(stats, exact)))
+                new.append((id_, *_encode_statistics(stats, exact)))
             elif old is not stats and old[:kept] != stats[:kept]:
-                changed.append((id_, *_stored(stats, exact)))
+                changed.append((id_, *_encode_statistics(stats, exact)))
     if new:
         writer.insert_many("insert_column_totals", columns, ("table_id", "column_id", *names), new)
     if changed:
         writer.update_many("put_column_totals", columns, ("table_id", "column_id"), names, changed)
 
 
-def _stored(stats: TableColumnStats, exact: bool) -> tuple[Any, ...]:
+def _encode_statistics(stats: TableColumnStats, exact: bool) -> tuple[Any, ...]:
     """Return statistics as the catalog has them, in the order of its columns."""
     id_, has_null, has_nan, low, high, extra, low_exact, high_exact = stats
     values = (id_, has_null, has_nan, stored_bound(low), stored_bound(high), extra)

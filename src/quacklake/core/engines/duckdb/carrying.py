@@ -26,7 +26,7 @@ def carried_column(column: Column) -> str:
     if column.type in _OF_TABLES:
         return f"{quote(column.name)}::{_OF_TABLES[column.type]}"
     if any(leaf.type == "interval" for leaf in column.leaves()):
-        return _checked(quote(column.name), column.duckdb_type())
+        return _check_length(quote(column.name), column.duckdb_type())
     return quote(column.name)
 
 
@@ -38,10 +38,10 @@ def carried_value(value: str, type_: str) -> str:
     """
     if any(odd in type_ for odd in _TEXT_TYPES):
         return f"{value}::VARCHAR"
-    return _checked(value, type_) if "INTERVAL" in type_ else value
+    return _check_length(value, type_) if "INTERVAL" in type_ else value
 
 
-def _checked(value: str, type_: str) -> str:
+def _check_length(value: str, type_: str) -> str:
     return f"CASE WHEN {_too_long(value, duckdb.sqltype(type_))} THEN error({literal(_TOO_LONG)}) ELSE {value} END"
 
 

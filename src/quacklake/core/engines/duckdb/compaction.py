@@ -63,7 +63,7 @@ class CompactionFiles:
             # in the order of insertion, unless the table has a sort order
             query = f"SELECT {', '.join(select)} FROM ql_flushed ORDER BY row_id, begin_snapshot"
             files = self._write(tx, connection, query, table, rows.nbytes, snapshots=True)
-            gone = self._gone(connection, table, files, rows)
+            gone = self._find_deleted(connection, table, files, rows)
         deletes = []
         for index, file in enumerate(files):
             mine = gone.filter(pc.equal(gone.column("file_index"), index))
@@ -135,7 +135,7 @@ class CompactionFiles:
         )
         return [replace(file, moved=True) for file in files]
 
-    def _gone(
+    def _find_deleted(
         self, connection: duckdb.DuckDBPyConnection, table: TableInfo, files: Sequence[NewDataFile], rows: pa.Table
     ) -> pa.Table:
         """Return where in the files the deleted rows are: ``file_index``, ``position``, ``end_snapshot``."""

@@ -54,7 +54,7 @@ def translate(error: BaseException, doing: str) -> QuacklakeError | None:
     text = str(error).strip()
     first = text.splitlines()[0] if text else type(error).__name__
     if isinstance(error, duckdb.InterruptException):
-        return _cancelled()
+        return _cancelled_error()
     if isinstance(
         error, duckdb.BinderException | duckdb.ParserException | duckdb.SyntaxException | duckdb.CatalogException
     ):
@@ -95,7 +95,7 @@ def translate(error: BaseException, doing: str) -> QuacklakeError | None:
     return None
 
 
-def _cancelled() -> CancelledError:
+def _cancelled_error() -> CancelledError:
     return CancelledError("the operation was cancelled")
 
 
@@ -131,7 +131,7 @@ def stopping() -> Iterator[None]:
     try:
         yield
     except duckdb.InterruptException as error:
-        raise _cancelled() from error
+        raise _cancelled_error() from error
     except RuntimeError as error:
         if interrupted(error):
             raise KeyboardInterrupt from error

@@ -314,7 +314,7 @@ class DuckDBEngine:
             connection = self._cursor()
         try:
             with telemetry.timed("engine.bind"), _filtering(where, schema), reading():
-                query, select = bind(connection), _selected(chosen, beside)
+                query, select = bind(connection), _select_columns(chosen, beside)
                 start: Callable[[], pa.RecordBatchReader]
                 if where is None:
                     # DuckDB binds a relation at every step, which is slow for many files
@@ -358,13 +358,13 @@ class DuckDBEngine:
                 unseen = hiding if hidden and not isinstance(where, str) else nullcontext
                 with telemetry.timed("engine.scan", tenant=self.store.label), unseen(), reading():
                     source = start()
-                for batch in _translated(source, unseen):
-                    rows = batch if expression is None else _filtered(batch, expression, schema, left)
+                for batch in _translate_errors(source, unseen):
+                    rows = batch if expression is None else _filter_batch(batch, expression, schema, left)
                     if left is not None:
                         left -= rows.num_rows
                     if rows.num_rows:
                         telemetry.count("engine.rows", rows.num_rows, tenant=self.store.label)
-                        yield _typed(rows, schema)
+                        yield _cast_batch(rows, schema)
                     if left is not None and left <= 0:
                         return
         finally:
@@ -460,7 +460,7 @@ def places_to_target(places: pa.Table) -> DeleteTarget:
     )
 
 
-def _selected(columns: Sequence[Column], beside: Mapping[str, str]) -> str:
+def _select_columns(columns: Sequence[Column], beside: Mapping[str, str]) -> str:
     """Return what is selected from a query for some columns, and numbers beside them."""
     select = [f"{carried_column(column)} AS {quote(column.name)}" for column in columns]
     select += [f"{source} AS {name}" for name, source in beside.items()]
@@ -484,7 +484,9 @@ def _filtering(where: Filter | None, schema: TableSchema) -> Iterator[None]:
         raise PredicateError(f"cannot evaluate the filter {where!r}: {error.message}") from error
 
 
-def _filtered(batch: pa.RecordBatch, expression: pc.Expression, schema: pa.Schema, left: int | None) -> pa.RecordBatch:
+def _filter_batch(
+    batch: pa.RecordBatch, expression: pc.Expression, schema: pa.Schema, left: int | None
+) -> pa.RecordBatch:
     names = ["_ql_row_id" if name == ROW_ID.name and name not in batch.schema.names else name for name in schema.names]
     try:
         rows = batch.filter(expression).select(names)
@@ -496,7 +498,7 @@ def _filtered(batch: pa.RecordBatch, expression: pc.Expression, schema: pa.Schem
     return rows if left is None else rows.slice(0, left)
 
 
-def _translated(source: pa.RecordBatchReader, unseen: Gate) -> Iterator[pa.RecordBatch]:
+def _translate_errors(source: pa.RecordBatchReader, unseen: Gate) -> Iterator[pa.RecordBatch]:
     try:
         while True:
             with unseen():
@@ -515,10 +517,10 @@ def _next(source: pa.RecordBatchReader) -> pa.RecordBatch | None:
         return None
     except Exception as error:
         # errors cross the Arrow C interface as text with DuckDB's class in front
-        raise translate(_unwrapped(error), "read the data files") or error from error
+        raise translate(_unwrap_error(error), "read the data files") or error from error
 
 
-def _unwrapped(error: Exception) -> Exception:
+def _unwrap_error(error: Exception) -> Exception:
     text = str(error)
     for word, kind in (("INTERRUPT", duckdb.InterruptException), ("Conversion Error", duckdb.ConversionException)):
         if word in text:
@@ -526,7 +528,7 @@ def _unwrapped(error: Exception) -> Exception:
     return duckdb.IOException(text) if isinstance(error, OSError | pa.ArrowException) else error
 
 
-def _typed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def _cast_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return the batch with the table's nullability, and its very types where DuckDB gives an equal one."""
     if not schema.names:
         return batch.select([])  # keep the number of rows even without columns

@@ -148,7 +148,7 @@ def parser() -> duckdb.DuckDBPyConnection:
 
 def check_expression(text: str, functions: Collection[str] = (), *, written: bool = False) -> str:
     """Raise ``InputError`` unless a text is one expression over a row, with known functions or some others."""
-    return (_kept if len(text) <= _KEPT_LENGTH else _parsed)(text, frozenset(map(fold, functions)), written)
+    return (_kept if len(text) <= _KEPT_LENGTH else _parse_cached)(text, frozenset(map(fold, functions)), written)
 
 
 def plain_expression(text: str, functions: Collection[str] = ()) -> str:
@@ -162,7 +162,7 @@ def plain_expression(text: str, functions: Collection[str] = ()) -> str:
     return check_expression(text, functions, written=True)
 
 
-def _parsed(text: str, functions: frozenset[str], written: bool) -> str:
+def _parse_cached(text: str, functions: frozenset[str], written: bool) -> str:
     with parser() as connection:
         tree = _tree(connection, text)
         expression = tree["node"]["select_list"][0]
@@ -173,7 +173,7 @@ def _parsed(text: str, functions: frozenset[str], written: bool) -> str:
         return render(connection, tree).removeprefix("SELECT ") if written else ""
 
 
-_kept = lru_cache(maxsize=512)(_parsed)
+_kept = lru_cache(maxsize=512)(_parse_cached)
 
 
 def _tree(connection: duckdb.DuckDBPyConnection, text: str) -> Node:

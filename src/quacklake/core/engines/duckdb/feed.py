@@ -93,14 +93,16 @@ def picked_sql(
         name, facts = f"{prefix}_files{number}", files.select(["data_file_id", "row_id_start", "begin_snapshot"])
         # keys of the files' places in the branch: the id of a data file would have to be looked up for every row
         facts = facts.append_column("place", pa.array(range(files.num_rows), pa.int64()))
-        parts.append(_branch_query(plan, branch, calls, files, columns, _placed(picks, facts, name, tables), reads))
+        parts.append(
+            _branch_query(plan, branch, calls, files, columns, _place_picks(picks, facts, name, tables), reads)
+        )
     query = " UNION ALL ".join(parts)
     if several and sum(map(len, blocks.values())) <= _SORTED:
         query = f"(SELECT * FROM ({query}) ORDER BY _ql_snapshot)"
     return ScanSql(query, tuple(tables), ())
 
 
-def _placed(picks: str, facts: pa.Table, name: str, tables: list[tuple[str, pa.Table]]) -> str:
+def _place_picks(picks: str, facts: pa.Table, name: str, tables: list[tuple[str, pa.Table]]) -> str:
     """Return those of the picked rows that are in some files, with the facts of the files."""
     position = f"(k.key & {POSITION_MASK})"
     bounds = pc.min_max(facts.column("data_file_id"))
@@ -153,12 +155,12 @@ def _branch_query(
         fields, select = mapped_columns(plan.mapping(branch.mapping), columns, urls)
     select += [f"{row_id} AS _ql_row_id", "k.snapshot_id AS _ql_snapshot"]
     return (
-        f"(SELECT {', '.join(select)} FROM {_called(calls, files, fields, reads)} p JOIN {picks} k"
+        f"(SELECT {', '.join(select)} FROM {_union_calls(calls, files, fields, reads)} p JOIN {picks} k"
         f" ON k.key = (p.file_index::BIGINT << {SHIFT}) | p.file_row_number WHERE k.snapshot_id > {born})"
     )
 
 
-def _called(calls: Sequence[_Call], files: pa.Table, fields: Sequence[Field], reads: Reads) -> str:
+def _union_calls(calls: Sequence[_Call], files: pa.Table, fields: Sequence[Field], reads: Reads) -> str:
     """Return the rows of some calls as one FROM item, whose ``file_index`` counts through all of their files."""
     names = ", ".join(f"p.{field.name}" for field in fields)
     parts = []
@@ -230,7 +232,7 @@ def deleted_sql(plan: FeedPlan, store: Store, prefix: str) -> ScanSql:
     files = plan.delete_files.column("data_file_id").to_pylist()
     if len(set(files)) < len(files) or plan.positions.num_rows:  # a position may be in more than one place
         deleted = f"SELECT key, min(snapshot_id) AS snapshot_id FROM ({deleted}) GROUP BY key"
-    query = f"SELECT DISTINCT key >> {BLOCK_SHIFT} AS block FROM ({_gone(plan, name)}) ORDER BY block"
+    query = f"SELECT DISTINCT key >> {BLOCK_SHIFT} AS block FROM ({_select_deleted(plan, name)}) ORDER BY block"
     setup = f"CREATE OR REPLACE TEMP TABLE {name} AS {deleted}"
     return ScanSql(query, tuple(tables), (setup,), reads.variable, tuple(reads.keys))
 
@@ -242,7 +244,7 @@ def to_blocks(positions: pa.Table) -> Blocks:
     return blocks
 
 
-def _gone(plan: FeedPlan, deleted: str) -> str:
+def _select_deleted(plan: FeedPlan, deleted: str) -> str:
     return f"SELECT key, snapshot_id FROM {deleted} WHERE snapshot_id BETWEEN {plan.since:d} AND {plan.until:d}"
 
 
@@ -297,17 +299,17 @@ class FeedBuilder:
         plan = self.plan
         came = self._came()
         touched = self._only(list(self.blocks))
-        others = self._ended() + self._inlined(plan.deleted)
+        others = self._add_ended() + self._add_inlined(plan.deleted)
         updates = None
         if came and (touched.num_rows or others) and plan.updates:
             updates = self._updates(came, [*self._touched_keys(touched), *others])
         columns = plan.rows.schema.columns
         parts: list[str] = []
         if inserts:
-            parts += [self._labelled(part, columns, updates, "insert", "update_postimage") for part in came]
+            parts += [self._label_rows(part, columns, updates, "insert", "update_postimage") for part in came]
         if deletes:
-            went = [*self._touched(touched), *others]
-            parts += [self._labelled(part, columns, updates, "delete", "update_preimage") for part in went]
+            went = [*self._add_touched(touched), *others]
+            parts += [self._label_rows(part, columns, updates, "delete", "update_preimage") for part in went]
         if not parts:
             nothing = (f"NULL::{column.duckdb_type()} AS {quote(column.name)}" for column in plan.schema.columns)
             parts.append(f"SELECT {', '.join(nothing)} WHERE false")
@@ -335,9 +337,9 @@ class FeedBuilder:
         for (several, stillborn, may_update), indexes in sorted(groups.items()):
             some, query = files.take(pa.array(indexes, pa.int64())), self._came_query(several, stillborn)
             parts.append(_Part(partial(self._scan, some, None, query), may_update))
-        return parts + self._inlined(plan.inserted)
+        return parts + self._add_inlined(plan.inserted)
 
-    def _inlined(self, rows: pa.Table | None) -> list[_Part]:
+    def _add_inlined(self, rows: pa.Table | None) -> list[_Part]:
         """Return inlined rows, which have their dates."""
         none = self.plan.rows.files.slice(0, 0)
         dated = self._came_query(several=False, stillborn=False)
@@ -359,36 +361,36 @@ class FeedBuilder:
 
         return query
 
-    def _touched(self, files: pa.Table) -> list[_Part]:
+    def _add_touched(self, files: pa.Table) -> list[_Part]:
         """Return rows whose positions were deleted. One that went when it came was never there."""
-        return [_Part(partial(self._picked, files))] if files.num_rows else []
+        return [_Part(partial(self._pick_rows, files))] if files.num_rows else []
 
     def _touched_keys(self, files: pa.Table) -> list[_Part]:
-        """Return the keys of ``_touched``. Most files need not be opened, as their rows are numbered one by one."""
+        """Return the keys of ``_add_touched``. Most files need not be opened, as their rows are numbered one by one."""
         numbered = self.numbered(replace(self.plan.rows, files=files))
         if not numbered:
-            return self._touched(files)
+            return self._add_touched(files)
         plain = pc.is_in(files.column("data_file_id"), value_set=pa.array(sorted(numbered), pa.int64()))
         facts = files.filter(plain).select(["data_file_id", "row_id_start", "begin_snapshot"])
         query = (
             f"SELECT f.row_id_start + (d.key & {POSITION_MASK}) AS _ql_row_id, d.snapshot_id AS _ql_snapshot"
-            f" FROM ({_gone(self.plan, f'{self.prefix}_deleted')}) d"
+            f" FROM ({_select_deleted(self.plan, f'{self.prefix}_deleted')}) d"
             f" JOIN {small_table(f'{self.prefix}_numbered', facts, self.tables)} f"
             f" ON f.data_file_id = d.key >> {SHIFT} WHERE d.snapshot_id > f.begin_snapshot"
         )
-        return [_Part(lambda _: query), *self._touched(files.filter(pc.invert(plain)))]
+        return [_Part(lambda _: query), *self._add_touched(files.filter(pc.invert(plain)))]
 
-    def _ended(self) -> list[_Part]:
+    def _add_ended(self) -> list[_Part]:
         ended = self._only(list(self.plan.ended))
         if not ended.num_rows:
             return []
         ends = {"file_id": list(self.plan.ended), "snapshot_id": list(self.plan.ended.values())}
-        self.tables.append((f"{self.prefix}_ended", pa.table(ends)))
+        self.tables.append((f"{self.prefix}_add_ended", pa.table(ends)))
 
         def left(rows: str) -> str:
             return (
                 f"SELECT q.*, e.snapshot_id AS _ql_snapshot FROM ({rows}) q"
-                f" JOIN {self.prefix}_ended e ON e.file_id = q._ql_file_id"
+                f" JOIN {self.prefix}_add_ended e ON e.file_id = q._ql_file_id"
                 f" ANTI JOIN {self.prefix}_deleted d ON d.key = {_KEY}"
             )
 
@@ -422,24 +424,26 @@ class FeedBuilder:
             return query(sql.query)
         if inlined is not None:
             self.inlined[id(inlined)] = prefix
-        return query(self._noted(sql))
+        return query(self._keep_tables(sql))
 
-    def _picked(self, files: pa.Table, columns: Sequence[Column]) -> str:
+    def _pick_rows(self, files: pa.Table, columns: Sequence[Column]) -> str:
         """Return rows of files at the positions that were deleted in the range."""
         plan = replace(self.plan.rows, files=files)
-        shapes, picks = self.shapes(plan, columns), _gone(self.plan, f"{self.prefix}_deleted")
-        return self._noted(picked_sql(plan, self._next(), columns, picks, self.blocks, shapes=shapes, reads=self.reads))
+        shapes, picks = self.shapes(plan, columns), _select_deleted(self.plan, f"{self.prefix}_deleted")
+        return self._keep_tables(
+            picked_sql(plan, self._next(), columns, picks, self.blocks, shapes=shapes, reads=self.reads)
+        )
 
     def _next(self) -> str:
         self.scans += 1
         return f"{self.prefix}_{self.scans}"
 
-    def _noted(self, sql: ScanSql) -> str:
+    def _keep_tables(self, sql: ScanSql) -> str:
         self.tables += sql.tables
         self.setup += sql.setup
         return sql.query
 
-    def _labelled(self, part: _Part, columns: Sequence[Column], updates: str | None, plain: str, updated: str) -> str:
+    def _label_rows(self, part: _Part, columns: Sequence[Column], updates: str | None, plain: str, updated: str) -> str:
         own, *theirs = (column.name for column in self.plan.schema.columns[2:])
         names = [f"s.{quote(column.name)} AS {quote(name)}" for column, name in zip(columns, theirs, strict=True)]
         label, join = f"'{plain}'", ""

@@ -69,7 +69,7 @@ def stored(connection: duckdb.DuckDBPyConnection, sql: str, tree: Node) -> str:
 
 def _write(connection: duckdb.DuckDBPyConnection, tree: Mapping[str, Any], *, again: bool = False) -> tuple[str, str]:
     """Return DuckDB's text of a tree, and with ``again`` its document of that text."""
-    document = json.dumps({"error": False, "statements": [_quoted(tree)]})
+    document = json.dumps({"error": False, "statements": [_quote_names(tree)]})
     # one query for both: DuckDB plans it longer than it writes and parses
     both = ", json_serialize_sql(sql)" if again else ""
     row = first_row(connection, f"SELECT json_deserialize_sql(CAST({literal(document)} AS JSON)) AS sql{both}")
@@ -82,13 +82,13 @@ def _write(connection: duckdb.DuckDBPyConnection, tree: Mapping[str, Any], *, ag
 _PLAIN_PARAMETER = re.compile(r"[0-9]+|[a-zA-Z_][a-zA-Z0-9_]*")
 
 
-def _quoted(node: Any) -> Any:
+def _quote_names(node: Any) -> Any:
     """Return a tree with quotes around the names that DuckDB writes without."""
     if isinstance(node, list):
-        return [_quoted(item) for item in node]
+        return [_quote_names(item) for item in node]
     if not isinstance(node, Mapping):
         return node
-    copy = {key: _quoted(value) if isinstance(value, dict | list) else value for key, value in node.items()}
+    copy = {key: _quote_names(value) if isinstance(value, dict | list) else value for key, value in node.items()}
     if copy.get("class") == "STAR" and copy["relation_name"] and not IS_2:  # 2.x quotes it
         copy["relation_name"] = quote(copy["relation_name"])
     elif copy.get("class") == "PARAMETER" and not _PLAIN_PARAMETER.fullmatch(copy["identifier"]):

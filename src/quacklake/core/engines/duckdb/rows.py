@@ -129,7 +129,7 @@ _FLOATS = frozenset({"float32", "float64"})
 
 def exact(query: str, schema: TableSchema, names: Sequence[str]) -> str:
     """Return a query for the same rows that ends with an error at a value which a file would change."""
-    checked = {column.name: sql for column in schema.columns if (sql := _checked(column)) is not None}
+    checked = {column.name: sql for column in schema.columns if (sql := _check_storable(column)) is not None}
     if not checked:
         return query
     select = ", ".join(f"{checked[name]} AS {quote(name)}" if name in checked else quote(name) for name in names)
@@ -185,7 +185,7 @@ def _holds(column: Column, types: frozenset[str]) -> bool:
     return any(node.type in types for node in column.walk())
 
 
-def _checked(column: Column) -> str | None:
+def _check_storable(column: Column) -> str | None:
     """Return the SQL of a column that is an error where a file would change it; None when none can be changed."""
     name, checked = quote(column.name), None
     for condition, refusal in _conditions(column):
@@ -199,7 +199,7 @@ def _conditions(column: Column) -> list[tuple[str, str]]:
     name = quote(column.name)
     conditions: list[tuple[str, str]] = []
     if _holds(column, _HUGE):
-        there = f"TRY_CAST({name} AS {_stored(column).duckdb_type()})"
+        there = f"TRY_CAST({name} AS {_to_stored(column).duckdb_type()})"
         conditions.append((f"TRY_CAST({there} AS {column.duckdb_type()}) IS NOT DISTINCT FROM {name}", _ROUNDED))
     if _holds(column, _SECONDS):
         conditions.append((_fits(column, name, 0, _SECONDS), _ENDLESS_SECONDS))
@@ -210,9 +210,9 @@ def _conditions(column: Column) -> list[tuple[str, str]]:
     return conditions
 
 
-def _stored(column: Column) -> Column:
+def _to_stored(column: Column) -> Column:
     kind = "float64" if column.type in _HUGE else column.type
-    return replace(column, type=kind, children=tuple(map(_stored, column.children)))
+    return replace(column, type=kind, children=tuple(map(_to_stored, column.children)))
 
 
 def _fits(column: Column, value: str, depth: int, types: frozenset[str]) -> str:

@@ -49,7 +49,7 @@ class ShapeCache:
         self._store = store
         self._size = size
         self._known: dict[str, _Node] = {}
-        self._described: dict[str, dict[str, Column]] = {}
+        self._parse_described: dict[str, dict[str, Column]] = {}
         self._lock = threading.Lock()
         forks.watch(self, forks.new_lock)
 
@@ -107,16 +107,16 @@ class ShapeCache:
     def _names(self, connection: duckdb.DuckDBPyConnection, url: str, key: str) -> Mapping[str, Column]:
         """Return the columns of an encrypted file by name, without ids. All files of one key are alike."""
         with self._lock:
-            known = self._described.get(key)
+            known = self._parse_described.get(key)
         if known is None:
             lend_keys(connection, _KEY, [key])
             config = f"{{footer_key_value: getvariable('{_KEY}')[1]}}"
             query = f"DESCRIBE FROM read_parquet({file_literal(url)}, encryption_config={config})"
-            known = {row[0]: _described(row[0], row[1]) for row in connection.execute(query).fetchall()}
+            known = {row[0]: _parse_described(row[0], row[1]) for row in connection.execute(query).fetchall()}
             with self._lock:
-                if len(self._described) >= self._size:
-                    self._described.clear()
-                self._described[key] = known
+                if len(self._parse_described) >= self._size:
+                    self._parse_described.clear()
+                self._parse_described[key] = known
         return known
 
 
@@ -135,7 +135,7 @@ def _doubtful(plan: ScanPlan) -> list[int]:
     return indexes
 
 
-def _described(name: str, type_: str) -> Column:
+def _parse_described(name: str, type_: str) -> Column:
     try:
         return parse_column(name, type_)
     except QuacklakeError:
@@ -171,19 +171,19 @@ def _shape(tree: _Node, columns: Sequence[Column]) -> Shape:
     for column in columns:
         node = by_id.get(column.id)
         if node is not None:
-            stored = _stored(node, column)
+            stored = _to_column(node, column)
             if not same_shape(stored, column):
                 shape.append((column.id, _readable(stored, column)))
     return tuple(shape)
 
 
-def _stored(node: _Node, wanted: Column | None) -> Column:
+def _to_column(node: _Node, wanted: Column | None) -> Column:
     """Return a node of a file as a column; what the table has too is read as the table's type."""
     id_ = 0 if node.id is None else node.id
     if wanted is not None and not wanted.nested:
         return replace(wanted, name=node.name)
     if not node.children:
-        return Column(id_, node.name, _described("", node.type or "").type)
+        return Column(id_, node.name, _parse_described("", node.type or "").type)
     kind, nodes = wanted.type if wanted is not None else "struct", node.children
     if kind == "struct" or len(nodes) != 1:
         kind = "struct"
@@ -191,12 +191,12 @@ def _stored(node: _Node, wanted: Column | None) -> Column:
         nodes = nodes[0].children  # lists and maps have a level more
     known = {child.id: child for child in wanted.children} if wanted is not None else {}
     if kind == "struct":
-        children = tuple(_stored(child, known.get(child.id or 0)) for child in nodes)
+        children = tuple(_to_column(child, known.get(child.id or 0)) for child in nodes)
     else:
         inner = wanted.children if wanted is not None else (None,) * len(nodes)
         names = ("element",) if kind == "list" else ("key", "value")
         parts = zip(nodes, inner, names, strict=True)
-        children = tuple(replace(_stored(child, one), name=name) for child, one, name in parts)
+        children = tuple(replace(_to_column(child, one), name=name) for child, one, name in parts)
     return Column(id_, node.name, kind, children=children)
 
 

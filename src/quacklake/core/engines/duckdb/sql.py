@@ -56,7 +56,7 @@ def mapped_columns(
     folders: list[dict[str, str | None]] | None = None
     for column in columns:
         entry = mapping.by_target.get(column.id)
-        stored = None if entry is None or entry.is_partition else _stored(column, entry)
+        stored = None if entry is None or entry.is_partition else _map_column(column, entry)
         if entry is not None and entry.is_partition:
             folders = [hive_values(url) for url in urls] if folders is None else folders
             expression = _folder_value(column, [folder.get(entry.source_name) for folder in folders])
@@ -79,12 +79,12 @@ def _folder_value(column: Column, texts: Sequence[str | None]) -> str:
     return f"(CAST([{', '.join(values)}] AS {column.duckdb_type()}[]))[p.file_index::BIGINT + 1]"
 
 
-def _stored(column: Column, entry: MappedColumn) -> Column | None:
+def _map_column(column: Column, entry: MappedColumn) -> Column | None:
     """Return a column as a file has it: the table's types under the file's names; None when nothing of it is there."""
     if not column.children:
         return replace(column, name=entry.source_name)
     by_target = {child.target_id: child for child in entry.children}
-    stored = [_stored(child, by_target[child.id]) for child in column.children if child.id in by_target]
+    stored = [_map_column(child, by_target[child.id]) for child in column.children if child.id in by_target]
     children = tuple(child for child in stored if child is not None)
     if not children or (column.type != "struct" and len(children) != len(column.children)):
         return None
@@ -203,7 +203,7 @@ def scan_sql(
         if facts is not None and facts.joined:
             tables.append((facts.name, facts.table))
         query = _files_query(plan, reads, branch, columns, deleted, facts, rows, extra, guarded=bool(kept))
-        parts.append(_guarded(query, kept) if kept else query)
+        parts.append(_guard_columns(query, kept) if kept else query)
     if plan.inlined is not None and plan.inlined.num_rows:
         name = f"{prefix}_rows"
         # DuckDB would let Arrow filter a registered table, where NaN is not above every number, some comparisons
@@ -211,7 +211,7 @@ def scan_sql(
         tables.append((f"{name}_arrow", plan.inlined))
         setup.append(f"CREATE OR REPLACE TEMP TABLE {name} AS FROM {name}_arrow")
         query = _inlined_query(plan, name, columns, rows, extra, guarded=guarded)
-        parts.append(_guarded(query, columns) if guarded else query)
+        parts.append(_guard_columns(query, columns) if guarded else query)
     if not parts:
         select = [f"NULL::{column.duckdb_type()} AS {quote(column.name)}" for column in columns]
         select += [f"NULL::BIGINT AS {name}" for name in (ROW_COLUMNS if rows else ())]
@@ -501,7 +501,7 @@ def guarded_columns(names: Iterable[str], number: str) -> list[str]:
     return [f"CASE WHEN {known} THEN {quote(name)} END AS {quote(name)}" for name in names]
 
 
-def _guarded(query: str, columns: Sequence[Column]) -> str:
+def _guard_columns(query: str, columns: Sequence[Column]) -> str:
     kept = guarded_columns([column.name for column in columns], _GUARD)
     return f"(SELECT * EXCLUDE ({_GUARD}) REPLACE ({', '.join(kept)}) FROM {query})" if kept else query
 

@@ -39,13 +39,13 @@ def check_virtual(plan: ScanPlan, virtual: Mapping[str, str]) -> None:
 
 def visible_sql(inner: str, shown: Restriction, columns: Sequence[Column], beside: Sequence[str]) -> str:
     """Return the query of the visible rows of ``inner``, with the names of its other columns ``beside`` them."""
-    return _shown(inner, shown, {column.name: column for column in columns}, {name: name for name in beside})
+    return _select_visible(inner, shown, {column.name: column for column in columns}, {name: name for name in beside})
 
 
 def new_rows_sql(inner: str, visible: Visible, columns: Sequence[Column], beside: Sequence[str]) -> str:
     """Return the query of rows that a table does not have yet, as far as they would be visible in it."""
     shown = _Shown(visible.condition, visible.values())
-    return _shown(inner, shown, {column.name: column for column in columns}, {name: name for name in beside})
+    return _select_visible(inner, shown, {column.name: column for column in columns}, {name: name for name in beside})
 
 
 def visible_feed_sql(inner: str, plan: FeedPlan, whole: FeedPlan) -> str:
@@ -66,7 +66,9 @@ def visible_feed_sql(inner: str, plan: FeedPlan, whole: FeedPlan) -> str:
             strict=True,
         )
     )
-    return _shown(inner, shown, named, {column.name: column.name for column in FEED_COLUMNS}, titles, first=True)
+    return _select_visible(
+        inner, shown, named, {column.name: column.name for column in FEED_COLUMNS}, titles, first=True
+    )
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ class _Shown:
     values: Mapping[str, str]
 
 
-def _shown(
+def _select_visible(
     inner: str,
     shown: Restriction | _Shown,
     columns: Mapping[str, Column],

@@ -125,11 +125,11 @@ def _show(session: Session, ahead: Cursor) -> Cursor:
         ahead.end()
         if session.attachments.get(names[0]) is None if names else session.names.default is None:
             raise NotPermittedError("a safe session shows the tables of lakes only", hint="SHOW TABLES FROM lake")
-        return Cursor(f"SHOW TABLES{f' FROM {_dotted(names)}' if names else ''}")
+        return Cursor(f"SHOW TABLES{f' FROM {_join_names(names)}' if names else ''}")
     if word == "SHOW" and ahead.accept("CREATE", "TABLE"):
         names = ahead.names()
         ahead.end()
-        return Cursor(f"SHOW CREATE TABLE {_dotted(names)}")
+        return Cursor(f"SHOW CREATE TABLE {_join_names(names)}")
     ahead.accept("TABLE")
     following, rest = ahead.peek(), Cursor(ahead.text, ahead.words[ahead.at :])
     if following is not None and following.kind == "word" and statements.handler(rest) is queries.query:
@@ -139,7 +139,7 @@ def _show(session: Session, ahead: Cursor) -> Cursor:
     # DuckDB reads SHOW GRANTS as the columns of a table, and so it is asked for again where there is no such table
     if [fold(name) for name in names] == ["grants"] and session.names.relation(names) is None:
         raise NotPermittedError("a safe session does not show grants", hint="it shows tables and their columns")
-    return Cursor(f"DESCRIBE {_dotted(names)}")
+    return Cursor(f"DESCRIBE {_join_names(names)}")
 
 
 def _use(session: Session, ahead: Cursor) -> Cursor:
@@ -150,10 +150,10 @@ def _use(session: Session, ahead: Cursor) -> Cursor:
     of_lake = session.attachments.get(names[0]) is not None and len(names) <= 2
     if not of_lake and not (len(names) == 1 and used is not None and session.names.has_schema(used, names[0])):
         raise NotPermittedError("a safe session uses lakes only", hint="USE lake or USE lake.schema")
-    return Cursor(f"USE {_dotted(names)}")
+    return Cursor(f"USE {_join_names(names)}")
 
 
-def _dotted(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     return ".".join(quote(name) for name in names)
 
 
@@ -392,7 +392,7 @@ class Measure:
         if part["class"] == "STAR":
             nodes += source.columns
         if "function_name" in part:
-            self._sized(part)
+            self._check_size(part)
             macro = self._made.get(part["function_name"])
             if macro is not None:
                 nodes, tables = macro.nodes + macro.uses * nodes, macro.tables + macro.uses * tables
@@ -400,7 +400,7 @@ class Measure:
             self._check(Size(nodes, tables, 1))
         return nodes + 1, tables
 
-    def _sized(self, call: Node) -> None:
+    def _check_size(self, call: Node) -> None:
         """Refuse a call that may create a value larger than the limit, since DuckDB cannot be stopped while it does."""
         most, name = self._safety.max_repeats, fold(call["function_name"])
         if most is None or (name not in _SIZED and name not in _FORMATS):

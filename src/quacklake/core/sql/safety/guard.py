@@ -282,7 +282,7 @@ class SafeGuard(Guard):
         places = self._places(session)
         with suppress(ValueError):  # the plan is in another format
             text = json.dumps(_without_files(json.loads(text)), indent=4)
-        text = _hidden(text, places)
+        text = _hide_paths(text, places)
         # a path in a box is broken across lines
         whole = _FRAME.sub("", text)
         if any(_FRAME.sub("", place) in whole for place in places):
@@ -292,8 +292,8 @@ class SafeGuard(Guard):
     def failed(self, session: Session, error: QuacklakeError) -> None:
         """Remove locations from an error, and remove its cause: DuckDB's own errors name files."""
         places = self._places(session)
-        error.message = _hidden(error.message, places)
-        error.hint = None if error.hint is None else _hidden(error.hint, places)
+        error.message = _hide_paths(error.message, places)
+        error.hint = None if error.hint is None else _hide_paths(error.hint, places)
         error.args = (error.message,)
         error.__cause__ = error.__context__ = None
 
@@ -316,7 +316,7 @@ class SafeGuard(Guard):
 _FRAME = re.compile(r"[\s│┌┐└┘├┤┬┴┼─]+")
 
 
-def _hidden(text: str, places: Mapping[str, str]) -> str:
+def _hide_paths(text: str, places: Mapping[str, str]) -> str:
     """Return a text in which paths begin at the data path."""
     for place, shown in places.items():
         # another path may begin with the same characters

@@ -182,15 +182,15 @@ def _show(access: LakeAccess, cursor: Cursor) -> Result:
     if cursor.accept("GRANTS"):
         name = cursor.name() if cursor.accept("FOR") else None
         cursor.end()
-        return _shown("grantee privilege scope object column state", grant_rows(access, name))
+        return _to_result("grantee privilege scope object column state", grant_rows(access, name))
     cursor.expect("ACCESS")
     what = cursor.take().upper
     cursor.end()
     if what == "USERS":
-        return _shown("user state", [(user.name, user.state) for user in access.users()])
+        return _to_result("user state", [(user.name, user.state) for user in access.users()])
     if what == "ROLES":
-        return _shown("role members", [(role, ", ".join(mine)) for role, mine in access.roles().items()])
-    return _shown("name kind table column role expression", policy_rows(access))
+        return _to_result("role members", [(role, ", ".join(mine)) for role, mine in access.roles().items()])
+    return _to_result("name kind table column role expression", policy_rows(access))
 
 
 def grant_rows(access: LakeAccess, grantee: str | None = None) -> list[tuple[str | None, ...]]:
@@ -227,6 +227,6 @@ def policy_rows(access: LakeAccess) -> list[tuple[str | None, ...]]:
     )
 
 
-def _shown(names: str, rows: list[Any]) -> Result:
+def _to_result(names: str, rows: list[Any]) -> Result:
     schema = pa.schema([(name, pa.string()) for name in names.split()])
     return Result(pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema=schema))

@@ -103,7 +103,7 @@ def with_columns(session: Session, cursor: Cursor, sql: str) -> str:
 
 
 def _insert(scope: SessionScope, statement: Insert) -> int:
-    sql, values, _ = _proposed(scope, statement)
+    sql, values, _ = _bind_proposed(scope, statement)
     if statement.returning:
         rows = scope.create(sql, values)
         scope.show(rows)
@@ -116,26 +116,28 @@ def _upsert(scope: SessionScope, statement: Insert, conflict: Conflict) -> int:
     table, theirs = scope.table, "_ql_proposed"
     key = scope.tx.objects.primary_key(table)
     _check_conflict(conflict, key)
-    sql, values, given = _proposed(scope, statement)
+    sql, values, given = _bind_proposed(scope, statement)
     rows = scope.numbered(sql, values, first=key)
     check_not_null(scope.connection, rows, [table.schema.find(column) for column in key])
     fields = ", ".join(f"{quote(column.name)} := {quote(column.name)}" for column in table.schema.columns)
     kept = f"{row_changes.SOURCE_ROW}, struct_pack({fields}) AS excluded"
     scope.source, scope.theirs = f"(SELECT {kept} FROM temp.main.{rows}) AS {theirs}", theirs
-    clauses = [Clause("source", "insert", values=tuple(_excluded(column.name) for column in table.schema.columns))]
+    clauses = [
+        Clause("source", "insert", values=tuple(_excluded_column(column.name) for column in table.schema.columns))
+    ]
     columns, assigned = conflict.columns, conflict.values
     if conflict.replacing:
         others = tuple(column.name for column in given if fold(column.name) not in {fold(each) for each in key})
         columns = others or key
-        assigned = tuple(map(_excluded, columns))
+        assigned = tuple(map(_excluded_column, columns))
     if columns:
         clauses.append(Clause("both", "update", conflict.condition, columns, assigned))
-    on = " AND ".join(f"{scope.own}.{quote(column)} = {_excluded(column).sql}" for column in key)
+    on = " AND ".join(f"{scope.own}.{quote(column)} = {_excluded_column(column).sql}" for column in key)
     done = row_changes.merge(scope, Merge(Expression(on), tuple(clauses), statement.returning), unique=True)
     return done.updated + done.inserted
 
 
-def _excluded(column: str) -> Expression:
+def _excluded_column(column: str) -> Expression:
     return Expression(f"excluded.{quote(column)}")
 
 
@@ -196,7 +198,7 @@ def _is_query(cursor: Cursor) -> bool:
     return following is not None and following.upper in ("SELECT", "FROM", "VALUES", "WITH", "(", "TABLE")
 
 
-def _proposed(scope: SessionScope, statement: Insert) -> tuple[str, Any, list[Column]]:
+def _bind_proposed(scope: SessionScope, statement: Insert) -> tuple[str, Any, list[Column]]:
     """Return the rows to insert as a bound query of the table's columns, its values, and the columns that are given."""
     table, session = scope.table, scope.session
     chosen = chosen_columns(table, statement.columns)

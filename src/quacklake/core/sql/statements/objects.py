@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from quacklake.core.sql.session import Session
 
 
-def _created(cursor: Cursor, *kinds: str) -> tuple[bool, bool]:
+def _parse_create(cursor: Cursor, *kinds: str) -> tuple[bool, bool]:
     """Parse CREATE [OR REPLACE] kind [IF NOT EXISTS]. Return which of the two options are given."""
     cursor.expect("CREATE")
     replacing = cursor.accept("OR", "REPLACE")
@@ -40,7 +40,7 @@ def _created(cursor: Cursor, *kinds: str) -> tuple[bool, bool]:
 
 def create_schema(session: Session, cursor: Cursor, params: Any) -> Result:
     """Run CREATE SCHEMA [IF NOT EXISTS] [lake.]name."""
-    replacing, if_not_exists = _created(cursor, "SCHEMA")
+    replacing, if_not_exists = _parse_create(cursor, "SCHEMA")
     attached, name = _schema(session, cursor.names())
     if attached is None:
         return queries.native_ddl(session, Cursor(cursor.text), params)
@@ -70,7 +70,7 @@ def _has_schema(tx: Transaction, name: str) -> bool:
 
 def create_view(session: Session, cursor: Cursor, params: Any) -> Result:
     """Run CREATE [OR REPLACE] VIEW [IF NOT EXISTS] name [(columns)] AS query."""
-    replacing, if_not_exists = _created(cursor, "VIEW")
+    replacing, if_not_exists = _parse_create(cursor, "VIEW")
     target = session.names.target(cursor.names())
     if target is None:
         return queries.native_ddl(session, Cursor(cursor.text), params)
@@ -126,7 +126,7 @@ def own_names(session: Session, target: Target, query: str, *, expression: bool 
 
 def create_macro(session: Session, cursor: Cursor, params: Any) -> Result:
     """Run CREATE [OR REPLACE] MACRO name (parameters) AS expression | TABLE query, …."""
-    replacing, if_not_exists = _created(cursor, "MACRO", "FUNCTION")
+    replacing, if_not_exists = _parse_create(cursor, "MACRO", "FUNCTION")
     target = session.names.target(cursor.names())
     if target is None:
         return queries.native_ddl(session, Cursor(cursor.text), params)

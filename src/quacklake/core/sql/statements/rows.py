@@ -103,7 +103,7 @@ class SessionScope(Scope):
         if not self.returning:
             return
         tree.select_list_of(self.connection, self.returning)
-        rows = self._seen(rows, read)
+        rows = self._apply_rules(rows, read)
         found = {str(row[0]) for row in self.connection.execute(f"DESCRIBE {rows}").fetchall()}
         hidden = ", ".join(name for name in ROW_COLUMNS if name in found)
         shown = self.create(f"SELECT *{f' EXCLUDE ({hidden})' if hidden else ''} FROM temp.main.{rows}", view=True)
@@ -112,7 +112,7 @@ class SessionScope(Scope):
         self.returned = self.session.query(query, stand_ins=stand_in(self.place.target, shown))
         self.returned.keep()  # read all rows first, so that an error in them changes nothing
 
-    def _seen(self, rows: str, read: str) -> str:
+    def _apply_rules(self, rows: str, read: str) -> str:
         """Return the changed rows without those that row filters hide, and with masks: also defaults can be secret.
 
         Raise ``NotPermittedError`` for a principal that may not read the table at all.
@@ -263,12 +263,12 @@ def assignments(cursor: Cursor) -> tuple[tuple[str, ...], tuple[Expression, ...]
             if len(names) > 1:
                 raise cursor.fail("Qualified column names in SET are not supported")
             cursor.expect("=")
-            found.append((names[0], _assigned(cursor)))
+            found.append((names[0], _read_value(cursor)))
         if not cursor.accept(","):
             return tuple(name for name, _ in found), tuple(Expression(value) for _, value in found)
 
 
-def _assigned(cursor: Cursor) -> str:
+def _read_value(cursor: Cursor) -> str:
     """Return the text of a value. The FROM of IS DISTINCT FROM does not end it."""
     first = cursor.at
     while True:

@@ -132,10 +132,10 @@ def _schema_of_query(session: Session, bound: Bound, columns: str | None) -> Tab
         number = seen[fold(name)] = seen.get(fold(name), -1) + 1
         known = "INTEGER" if str(type_) in ('"NULL"', "NULL") else str(type_)
         found.append(parse_column(f"{name}_{number}" if number else name, known))  # as DuckDB numbers equal names
-    return _numbered(found)
+    return _number_columns(found)
 
 
-def _numbered(columns: Sequence[Column]) -> TableSchema:
+def _number_columns(columns: Sequence[Column]) -> TableSchema:
     """Return columns with new ids, in the order in which stock DuckLake numbers them. Raise ``SqlError``."""
     reserved = next((column.name for column in columns if fold(column.name).startswith(_RESERVED)), None)
     if reserved is not None:
@@ -163,7 +163,7 @@ def check_reserved(context: LakeContext, names: Iterable[str], table: TableInfo 
         )
 
 
-def _refused(constraint: str) -> SqlError:
+def _constraint_error(constraint: str) -> SqlError:
     """Return an error in DuckLake's wording, although Quacklake does keep primary keys."""
     return SqlError(
         f"Not implemented Error: {constraint} constraints are not supported in DuckLake",
@@ -180,7 +180,7 @@ def schema_of_columns(session: Session, text: str) -> tuple[TableSchema, tuple[s
     if {"USING", "COMPRESSION"} <= keywords:
         raise SqlError("Not implemented Error: a compression type for a column is not supported in DuckLake")
     if "REFERENCES" in keywords:
-        raise _refused("FOREIGN KEY")
+        raise _constraint_error("FOREIGN KEY")
     planner = session.planner()
     planner.execute(f"CREATE TEMP TABLE {name} ({text})")
     # duckdb_columns() would first bind every view that a new database has, which takes longer than all the rest
@@ -198,10 +198,10 @@ def schema_of_columns(session: Session, text: str) -> tuple[TableSchema, tuple[s
         if kind == "PRIMARY KEY":
             keys = tuple(names)
         elif kind != "NOT NULL":
-            raise _refused("PRIMARY KEY/UNIQUE" if kind == "UNIQUE" else kind)
+            raise _constraint_error("PRIMARY KEY/UNIQUE" if kind == "UNIQUE" else kind)
     if row is not None and any(word.upper == "GENERATED" for word in Cursor(row[0]).words):
         raise SqlError("Not implemented Error: DuckLake does not support generated columns")
-    schema = _numbered([replace(parse_column(c, t), nullable=bool(n)) for c, t, n, _ in columns])
+    schema = _number_columns([replace(parse_column(c, t), nullable=bool(n)) for c, t, n, _ in columns])
     for column, _, _, default in columns:
         if default is not None:
             value = default_of(session, default, schema.find(column))

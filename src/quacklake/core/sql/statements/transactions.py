@@ -86,7 +86,7 @@ def execute(session: Session, cursor: Cursor, params: Any) -> Result:
         key = inner.until(":=", "=>")
         binder = Binder(session, params)
         if inner.accept(":=") or inner.accept("=>"):
-            named[_unquoted(key)] = binder.evaluate_text(inner.rest())
+            named[_unquote(key)] = binder.evaluate_text(inner.rest())
         else:
             positional.append(binder.evaluate_text(item))
     cursor.end()
@@ -95,7 +95,7 @@ def execute(session: Session, cursor: Cursor, params: Any) -> Result:
     return session.statement(text, named or positional or None)
 
 
-def _unquoted(name: str) -> str:
+def _unquote(name: str) -> str:
     word = Cursor(name).peek()
     return name if word is None else word.value
 
