@@ -81,7 +81,7 @@ def main(argv: Sequence[str] | None = None, program: Program = QUACKLAKE) -> int
         report_usage(error, Form.of_words(words))
         return error.exit_code
     except typer.Abort:
-        return _interrupted(Form.of_words(words))
+        return _exit_interrupted(Form.of_words(words))
     except ConfigError as error:  # of a command of another package, which cannot be loaded
         report(error, Form.of_words(words), debug="--debug" in words)
         return FAILED
@@ -131,7 +131,7 @@ def _run(
                 code = function(context, **values)
             sys.stdout.flush()
         except (KeyboardInterrupt, typer.Abort):
-            return _interrupted(form)
+            return _exit_interrupted(form)
         except BrokenPipeError:
             # buffered output has nowhere to go, and the interpreter would complain about it at exit
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -140,13 +140,13 @@ def _run(
             raise
         except Exception as error:
             if ctrl_c.pressed or isinstance(error, CancelledError):
-                return _interrupted(form)
+                return _exit_interrupted(form)
             report(error, form, debug=options.debug)
             return FAILED
     return code or 0
 
 
-def _interrupted(form: Form) -> int:
+def _exit_interrupted(form: Form) -> int:
     report_interrupt(form)
     return INTERRUPTED
 
@@ -223,7 +223,7 @@ def _group_of(program: Program, entry: Entry, *, root: Callable[..., None] | Non
         rich_markup_mode="markdown",
     )
     app.callback()(root or (lambda: None))
-    made: TyperGroup = _tidied(typer.main.get_command(app))
+    made: TyperGroup = _simplify_command(typer.main.get_command(app))
     return made
 
 
@@ -274,7 +274,7 @@ def _load(program: Program, entry: Entry) -> Any:
     app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
     help_ = f"{entry.help}.\n\n{inspect.getdoc(function) or ''}".rstrip()
     app.command(entry.name, help=help_, context_settings=dict(_HELP_NAMES))(_with_common(program, entry, function))
-    return _tidied(typer.main.get_command(app))
+    return _simplify_command(typer.main.get_command(app))
 
 
 def _with_common(program: Program, entry: Entry, function: Callable[..., int | None]) -> Callable[..., int]:
@@ -297,7 +297,7 @@ def _taking(parameters: Sequence[inspect.Parameter], call: F) -> F:
     return call
 
 
-def _tidied(command: Any) -> Any:
+def _simplify_command(command: Any) -> Any:
     """Parse arguments here, since typer would load modules that take a tenth of a second each time.
 
     Also leave trivial facts out of the help: that a flag is true or false, that words are text.

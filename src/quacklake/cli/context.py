@@ -114,14 +114,14 @@ class Context:
             return self.open(write=write)
         from quacklake.core.tenancy.opening import open_lake
 
-        return self._opened(open_lake, self.options.data_path, write, False, {})
+        return self._open_with(open_lake, self.options.data_path, write, False, {})
 
     def _connect(self, data_path: str | None, write: bool, create: bool, settings: dict[str, Any]) -> Lake:
         from quacklake.lake.connect import connect
 
-        return self._opened(connect, data_path, write, create, settings)
+        return self._open_with(connect, data_path, write, create, settings)
 
-    def _opened(
+    def _open_with(
         self, opening: Callable[..., T], data_path: str | None, write: bool, create: bool, settings: dict[str, Any]
     ) -> T:
         try:

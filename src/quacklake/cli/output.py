@@ -124,7 +124,7 @@ class Output:
 
             width = max(map(len, facts), default=0)
             for name, value in facts.items():
-                line = Text.assemble((name.ljust(width), "bold"), "  ", _shown(name, value))
+                line = Text.assemble((name.ljust(width), "bold"), "  ", _show_fact(name, value))
                 line.rstrip()
                 self.console.print(line, soft_wrap=True)
 
@@ -163,7 +163,7 @@ def plural(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
-def _shown(name: str, value: object) -> str:
+def _show_fact(name: str, value: object) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return human_size(value) if name.endswith("_bytes") else f"{value:,}"
     return "" if value is None else str(value)

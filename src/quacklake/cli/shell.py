@@ -49,7 +49,7 @@ class Shell:
         hush(for_good=True)
         prompt: PromptSession[str] = PromptSession(
             history=self._history(),
-            completer=SqlCompleter(self._known),
+            completer=SqlCompleter(self._load_names),
             complete_while_typing=False,
             lexer=PygmentsLexer(SqlLexer),
             multiline=True,
@@ -103,7 +103,7 @@ class Shell:
         except OSError:
             return InMemoryHistory()  # there is no home folder, or it is not writable
 
-    def _known(self) -> CompletionNames:
+    def _load_names(self) -> CompletionNames:
         """Return the names of the lake, which are loaded again after each statement."""
         if self._names is None:
             try:
@@ -269,15 +269,15 @@ def _below(names: CompletionNames, parent: str) -> Iterator[tuple[str, str]]:
     """Yield the tables of a schema, or the columns of a table."""
     for (schema, table), columns in names.tables.items():
         if schema.lower() == parent.lower():
-            yield _spelled(table), "table"
+            yield _spell_name(table), "table"
         if table.lower() == parent.lower():
-            yield from ((_spelled(column), "column") for column in columns)
+            yield from ((_spell_name(column), "column") for column in columns)
 
 
 def _relations(names: CompletionNames) -> Iterator[tuple[str, str]]:
     for schema, table in names.tables:
-        yield (_spelled(table) if schema == "main" else f"{_spelled(schema)}.{_spelled(table)}"), "table"
-    yield from ((_spelled(schema), "schema") for schema in names.schemas)
+        yield (_spell_name(table) if schema == "main" else f"{_spell_name(schema)}.{_spell_name(table)}"), "table"
+    yield from ((_spell_name(schema), "schema") for schema in names.schemas)
 
 
 def _anything(names: CompletionNames, text: str) -> Iterator[tuple[str, str]]:
@@ -287,7 +287,7 @@ def _anything(names: CompletionNames, text: str) -> Iterator[tuple[str, str]]:
     far: list[str] = []
     for (_, table), columns in names.tables.items():
         (near if table.lower() in said else far).extend(columns)
-    yield from ((_spelled(column), "column") for column in (*near, *far))
+    yield from ((_spell_name(column), "column") for column in (*near, *far))
     yield from _relations(names)
     yield from ((keyword, "keyword") for keyword in names.keywords)
     yield from ((function, "function") for function in names.functions)
@@ -303,7 +303,7 @@ def _matching(word: str, offers: Iterable[tuple[str, str]]) -> Iterator[Completi
             yield Completion(shown, -len(word), display_meta=kind)
 
 
-def _spelled(name: str) -> str:
+def _spell_name(name: str) -> str:
     return name if _PLAIN.fullmatch(name) else quote(name)
 
 

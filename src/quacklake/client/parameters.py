@@ -34,14 +34,14 @@ def to_json(value: Any, depth: int = 0) -> Any:
     if isinstance(value, list | tuple):
         return [to_json(each, depth + 1) for each in value]
     if isinstance(value, dict):
-        return _typed("STRUCT", {str(key): to_json(each, depth + 1) for key, each in value.items()})
+        return _tag_type("STRUCT", {str(key): to_json(each, depth + 1) for key, each in value.items()})
     if isinstance(value, numbers.Integral):
         return int(value)
     if isinstance(value, numbers.Real) and not isinstance(value, numbers.Rational):
-        return float(value) if math.isfinite(value) else _typed("DOUBLE", str(float(value)))
+        return float(value) if math.isfinite(value) else _tag_type("DOUBLE", str(float(value)))
     for kind, name, text in _TEXTS:
         if isinstance(value, kind):
-            return None if _is_missing(value) else _typed(name, text(value))
+            return None if _is_missing(value) else _tag_type(name, text(value))
     raise InputError(
         f"a parameter of type {type(value).__name__} cannot be sent", hint="pass a number, text, bytes, time or list"
     )
@@ -69,7 +69,7 @@ def from_json(value: Any, depth: int = 0) -> Any:
         raise InputError(f"a value of a parameter is no {kind}") from None
 
 
-def _typed(kind: str, value: Any) -> dict[str, Any]:
+def _tag_type(kind: str, value: Any) -> dict[str, Any]:
     return {"type": kind, "value": value}
 
 

@@ -94,7 +94,7 @@ def _read_layers(
 ) -> tuple[_Layer, ...]:
     """Return what is given for settings, with its source, the strongest first."""
     return (
-        {name: (value, "flag") for name, value in _known(known, flags or {}, "flag") if value is not None},
+        {name: (value, "flag") for name, value in _check_names(known, flags or {}, "flag") if value is not None},
         dict(_from_environment(known, env)),
         {name: (value, f"file {path}") for name, value in _from_file(known, section, path)} if path else {},
     )
@@ -109,7 +109,7 @@ def _choose(known: Mapping[str, Setting], given: tuple[_Layer, ...]) -> tuple[di
         for layer in given:
             if name in layer:
                 raw, source = layer[name]
-                values[name], sources[name] = _checked(setting, raw, source), source
+                values[name], sources[name] = _check_value(setting, raw, source), source
                 break
     return values, sources
 
@@ -155,7 +155,7 @@ def _outranks(given: tuple[_Layer, ...], name: str, other: str) -> bool:
     return False
 
 
-def _known(known: Mapping[str, Setting], raw: Mapping[str, object], where: str) -> Iterator[tuple[str, object]]:
+def _check_names(known: Mapping[str, Setting], raw: Mapping[str, object], where: str) -> Iterator[tuple[str, object]]:
     for name, value in raw.items():
         if name not in known:
             raise ConfigError(f'unknown setting "{name}" ({where})', hint=nearest(name, known))
@@ -194,19 +194,19 @@ def _from_file(known: Mapping[str, Setting], section: str, path: Path) -> Iterat
         if not isinstance(content, dict):
             raise ConfigError(f"{section} is a table ({path})", hint=f"write [{section}] and settings below it")
     own = {key: value for key, value in content.items() if section or key not in SECTIONS}
-    yield from _known(known, dict(_flattened(own)), f"file {path}")
+    yield from _check_names(known, dict(_flatten(own)), f"file {path}")
 
 
-def _flattened(content: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
+def _flatten(content: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
     for key, value in content.items():
         name = f"{prefix}{key}"
         if isinstance(value, dict) and name not in _TABLES:
-            yield from _flattened(value, f"{name}_")
+            yield from _flatten(value, f"{name}_")
         else:
             yield name, value
 
 
-def _checked(setting: Setting, raw: object, source: str) -> object:
+def _check_value(setting: Setting, raw: object, source: str) -> object:
     shown = MASK if setting.secret else f'"{redact(str(raw))}"'
     try:
         value = PARSERS[setting.kind](raw)

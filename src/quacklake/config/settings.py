@@ -41,7 +41,7 @@ class Setting:
         if self.kind == "size" and isinstance(value, int) and value:
             unit, size = next(each for each in _UNITS if value % each[1] == 0)
             return f"{value // size}{unit}"
-        return f"{value:g}s" if isinstance(value, float) and self.kind == "seconds" else _shown(value)
+        return f"{value:g}s" if isinstance(value, float) and self.kind == "seconds" else _show_default(value)
 
 
 class ConfigRow(NamedTuple):
@@ -319,7 +319,7 @@ class Config:
     def describe(self) -> tuple[ConfigRow, ...]:
         """Return each setting with its value, secrets masked, and the source of the value."""
         return tuple(
-            ConfigRow(each.name, _shown(getattr(self, each.name)), self.sources[each.name]) for each in SETTINGS
+            ConfigRow(each.name, _show_default(getattr(self, each.name)), self.sources[each.name]) for each in SETTINGS
         )
 
     def __repr__(self) -> str:
@@ -327,7 +327,7 @@ class Config:
         return f"Config({', '.join(chosen)})"
 
 
-def _shown(value: object) -> str:
+def _show_default(value: object) -> str:
     if value is None:
         return ""
     if isinstance(value, bool):

@@ -113,7 +113,7 @@ class ConnectorOptions:
                 raise ValueError(f"at least {least} is expected")
             return number
 
-        return self._parsed(name, default, lambda key, text: parse(text))
+        return self._parse_option(name, default, lambda key, text: parse(text))
 
     def size(self, name: str, default: int) -> int:
         """Return a number of bytes from a text with a unit, or from a number under a name that counts bytes."""
@@ -123,7 +123,7 @@ class ConnectorOptions:
                 raise ValueError(f"{text} of what? Say {name}='128MB'")
             return parse_size(int(text) if text.isdigit() else text)
 
-        found = self._parsed(name, default, parse)
+        found = self._parse_option(name, default, parse)
         assert found is not None
         return found
 
@@ -134,7 +134,7 @@ class ConnectorOptions:
             unit = next((unit for ending, unit in _UNITS.items() if key.endswith(ending)), None)
             return parse_duration(text, bare=False) if unit is None else int(text) * unit
 
-        found = self._parsed(name, default, parse)
+        found = self._parse_option(name, default, parse)
         assert found is not None
         return found
 
@@ -165,7 +165,7 @@ class ConnectorOptions:
             raise ConfigError(f"{self.kind}: {found[0]} and {found[1]} are the same option")
         return found[0] if found else None
 
-    def _parsed(self, name: str, default: _Value | None, parse: Callable[[str, str], _Value]) -> _Value | None:
+    def _parse_option(self, name: str, default: _Value | None, parse: Callable[[str, str], _Value]) -> _Value | None:
         key = self._find(name)
         if key is None:
             return default

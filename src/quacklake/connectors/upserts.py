@@ -33,7 +33,7 @@ def last_rows(batches: Iterable[pa.RecordBatch], schema: pa.Schema, key: Sequenc
     """
     with spilling_duckdb() as connection:
         numbered = schema.append(pa.field(_PLACE, pa.int64()))
-        load(connection, "staged", _numbered(batches, numbered), numbered)
+        load(connection, "staged", _number_rows(batches, numbered), numbered)
         columns, keys = ", ".join(map(quote, schema.names)), ", ".join(map(quote, key))
         last = f"SELECT max({_PLACE}) FROM staged GROUP BY {keys}"
         query = f"SELECT {columns} FROM staged WHERE {_PLACE} IN ({last}) ORDER BY {_PLACE}"
@@ -78,7 +78,7 @@ def _storage(kind: pa.DataType) -> pa.DataType:
     return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
 
 
-def _numbered(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _number_rows(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     first = 0
     for batch in batches:
         places = pa.array(range(first, first + batch.num_rows), pa.int64())

@@ -44,16 +44,16 @@ class Marks:
     def find(self, name: str) -> Mark | None:
         """Return the mark with a name."""
         found = own_tables.find_stream(self._reader, self._prefix + name)
-        return None if found is None else self._named(found)
+        return None if found is None else self._strip_prefix(found)
 
     def find_all(self, names: Collection[str]) -> dict[str, Mark]:
         """Return the marks that are there of some names, by name, with one statement."""
         found = own_tables.known_streams(self._reader, [self._prefix + name for name in names])
-        return {mark.name: mark for mark in map(self._named, found.values())}
+        return {mark.name: mark for mark in map(self._strip_prefix, found.values())}
 
     def list(self, prefix: str = "") -> list[Mark]:
         """Return the marks whose names begin so, by name."""
-        return [self._named(mark) for mark in own_tables.streams_named(self._reader, self._prefix + prefix)]
+        return [self._strip_prefix(mark) for mark in own_tables.streams_named(self._reader, self._prefix + prefix)]
 
     def count(self, prefix: str = "") -> int:
         """Return how many marks have names that begin so."""
@@ -77,7 +77,7 @@ class Marks:
             raise InputError("these marks can only be read", hint="open them with change=True")
         return self._reader
 
-    def _named(self, mark: Mark) -> Mark:
+    def _strip_prefix(self, mark: Mark) -> Mark:
         return replace(mark, name=mark.name.removeprefix(self._prefix))
 
 

@@ -78,7 +78,7 @@ def _remove(
     pending = tx.pending(table)
     pending.add_read(_predicate(keys, gone))
     whole = _whole_files(context, table, keys, plan)
-    values = {_decoded(keys, texts) for texts in gone}
+    values = {_decode_texts(keys, texts) for texts in gone}
     pending.end_files(plan, {id_ for id_, own in whole.items() if own in values})
     known = pa.array(sorted(whole), pa.int64())
     rest = plan.files.filter(pc.invert(pc.is_in(plan.files.column("data_file_id"), value_set=known)))
@@ -105,11 +105,13 @@ def _whole_files(context: LakeContext, table: TableInfo, keys: Keys, plan: ScanP
     with context.catalog.read() as reader:
         known = reader.files.partition_values(table.id, ids)
     return {
-        id_: _decoded(keys, tuple(known[id_].get(key.index) for key in keys.spec.keys)) for id_ in ids if id_ in known
+        id_: _decode_texts(keys, tuple(known[id_].get(key.index) for key in keys.spec.keys))
+        for id_ in ids
+        if id_ in known
     }
 
 
-def _decoded(keys: Keys, texts: _Texts) -> _Values:
+def _decode_texts(keys: Keys, texts: _Texts) -> _Values:
     types = [keys.schema.by_id(key.column_id).type for key in keys.spec.keys]
     parts = zip(keys.spec.keys, types, texts, strict=True)
     return tuple(decode_value(text, type_, key.parsed) for key, type_, text in parts)
@@ -123,7 +125,7 @@ def _predicate(keys: Keys, gone: Collection[_Texts]) -> Predicate:
     return some(
         every(
             IsNull(column.id) if value is None else compare(column, "=", value)
-            for column, value in zip(columns, _decoded(keys, texts), strict=True)
+            for column, value in zip(columns, _decode_texts(keys, texts), strict=True)
         )
         for texts in gone
     )

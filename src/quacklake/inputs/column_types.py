@@ -96,7 +96,7 @@ def to_schema(columns: Any) -> TableSchema | None:
             f'the column "{typed[0]}" has a type, the column "{values[0]}" has {type(dict(pairs)[values[0]]).__name__}',
             hint="pass a type for each column, or a list of values for each",
         )
-    return number_columns([_named(str(name), type_) for name, type_ in pairs])
+    return number_columns([_make_column(str(name), type_) for name, type_ in pairs])
 
 
 def _check_no_columns(text: str) -> None:
@@ -112,7 +112,7 @@ def _check_no_columns(text: str) -> None:
     raise InputError(f"{text!r} is not the name of a file", hint=hint)
 
 
-def _named(name: str, type_: Any) -> Column:
+def _make_column(name: str, type_: Any) -> Column:
     try:
         return to_column(name, type_)
     except InputError as error:

@@ -29,7 +29,7 @@ def exact_text(name: str, type_: str, guess: str, options: CsvOptions) -> tuple[
     value would be rounded, cut or shifted.
     """
     if options.thousands is not None and (type_ in WHOLE or type_.startswith(_NUMBERS)):
-        return "VARCHAR", _grouped(name, type_, options)
+        return "VARCHAR", _ungroup_digits(name, type_, options)
     if type_ in WHOLE and guess == "DOUBLE":
         return guess, whole(name, type_)
     if guess == "DATE" and options.date_format is not None and (type_ in LOCAL or type_ == ZONED):
@@ -43,7 +43,7 @@ def exact_text(name: str, type_: str, guess: str, options: CsvOptions) -> tuple[
     return None
 
 
-def _grouped(name: str, type_: str, options: CsvOptions) -> str:
+def _ungroup_digits(name: str, type_: str, options: CsvOptions) -> str:
     """Return SQL for a number whose digits are in groups of three; DuckDB would take 12.34 for 1234."""
     column, decimal, thousands = quote(name), options.decimal or ".", options.thousands or ""
     group, point = re.escape(thousands), re.escape(decimal)
@@ -90,14 +90,14 @@ def option_for(value: str) -> str | None:
         if text.count(",") == 1 and number["group"] == "," and number["point"] is None:
             return "--decimal , or --thousands , reads it"
         decimal = "--decimal , " if number["point"] == "," or number["group"] == "." else ""
-        return f"{decimal}--thousands {_quoted(number['group'])} reads it"
+        return f"{decimal}--thousands {_show_separator(number['group'])} reads it"
     if re.fullmatch(r"[+-]?\d+,\d+", text):
         return "--decimal , reads it"
     moment = _MOMENT.fullmatch(text)
     return None if moment is None else _form_of(moment)
 
 
-def _quoted(text: str) -> str:
+def _show_separator(text: str) -> str:
     return text if text in ",._" else f'"{text}"'
 
 

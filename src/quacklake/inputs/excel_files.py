@@ -125,7 +125,7 @@ def exact_cell(name: str, type_: str, guess: str, wide: str) -> str | None:
     if guess == "INTERVAL":
         guess = "VARCHAR"  # such columns are written as text
     if guess == "VARCHAR":
-        return None if type_ == "VARCHAR" else _parsed(name, type_, wide)
+        return None if type_ == "VARCHAR" else _cast_text(name, type_, wide)
     if type_ == "VARCHAR":
         plain = f"CASE WHEN {column} = trunc({column}) AND abs({column}) < {1 << 53:d} THEN {column}::BIGINT::VARCHAR "
         return f"{plain}ELSE {column}::VARCHAR END" if guess == "DOUBLE" else f"{column}::VARCHAR"
@@ -142,7 +142,7 @@ def exact_cell(name: str, type_: str, guess: str, wide: str) -> str | None:
     return None
 
 
-def _parsed(name: str, type_: str, wide: str) -> str:
+def _cast_text(name: str, type_: str, wide: str) -> str:
     """Return SQL for texts as another type, which raises an error for one that is no such value."""
     column = quote(name)
     return (

@@ -258,7 +258,7 @@ class _Sheet:
         for row, rows in self._batches(above):
             for column, values in zip(columns, self._values(rows, columns), strict=True):
                 column.look(values, row)
-        columns = self._named(columns, above)
+        columns = self._name_columns(columns, above)
         facts = SheetFacts(
             self._sheet.name,
             above,
@@ -269,7 +269,7 @@ class _Sheet:
         )
         schema = pa.schema([(column.name, _TYPES[column.type]) for column in columns])
         with pq.ParquetWriter(self._request.target, schema) as writer:
-            for rows in self._filled(above, facts.empty, alone=len(columns) == 1):
+            for rows in self._skip_empty_rows(above, facts.empty, alone=len(columns) == 1):
                 arrays = [
                     column.array(values) for column, values in zip(columns, self._values(rows, columns), strict=True)
                 ]
@@ -283,7 +283,7 @@ class _Sheet:
             yield above + 1, batch
             above += len(batch)
 
-    def _filled(self, above: int, empty: list[tuple[int, int]], *, alone: bool) -> Iterator[list[list[Any]]]:
+    def _skip_empty_rows(self, above: int, empty: list[tuple[int, int]], *, alone: bool) -> Iterator[list[list[Any]]]:
         """Yield batches without empty rows, which are noted; those between rows of a lone column are its NULLs."""
         waiting: list[list[Any]] = []
         for number, rows in self._batches(above):
@@ -322,7 +322,7 @@ class _Sheet:
             )
         return number, [_Column(place, " ".join(_text(cell).split())) for place, cell in enumerate(row)]
 
-    def _named(self, columns: Sequence[_Column], above: int) -> list[_Column]:
+    def _name_columns(self, columns: Sequence[_Column], above: int) -> list[_Column]:
         """Return the columns with names or values, all of them named. Raise ``InputError`` for a name twice."""
         found = [column for column in columns if column.name or column.kinds]
         nameless = sum(not column.name for column in found)

@@ -135,7 +135,7 @@ class InputFiles:
             self.note_missing_values(
                 name for name, guess in self._guessed.items() if guess == "VARCHAR" and not _has(wanted, name)
             )
-        return pa.RecordBatchReader.from_batches(schema, self._guarded(batches))
+        return pa.RecordBatchReader.from_batches(schema, self._guard_batches(batches))
 
     def schema(self) -> pa.Schema:
         """Return the columns with the types that the files have by themselves. Raise ``InputError``."""
@@ -173,7 +173,7 @@ class InputFiles:
         except _FAILURES as error:
             raise self._unreadable(error) from error
 
-    def _guarded(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _guard_batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
             yield from batches
         except _FAILURES as error:
@@ -255,7 +255,7 @@ class InputFiles:
     def _readable(self, path: str) -> str:
         """Return the file to read instead of one, which DuckDB cannot read as it is; else the file itself."""
         if self.found.format == "excel":
-            return self._converted(path)
+            return self._convert_workbook(path)
         if self.found.format not in ("csv", "json"):
             return path
         content = partial(self._bytes, path)
@@ -289,7 +289,7 @@ class InputFiles:
         self.__dict__.pop("_dialects", None)
         return True
 
-    def _converted(self, path: str) -> str:
+    def _convert_workbook(self, path: str) -> str:
         """Return the Parquet file with the rows of a workbook."""
         name, target = self._name_of(path), self._place_for(path).with_suffix(".parquet")
         check_installed(name)
@@ -324,7 +324,7 @@ class InputFiles:
         index = dict.fromkeys(name for each in schemas for name in index_columns(each.metadata))
         schema = pa.unify_schemas([each.remove_metadata() for each in schemas], promote_options="default")
         schema = schema.with_metadata(index_metadata(index)) if index else schema
-        return schema, (_filled(batch, schema) for path in self._with_bytes for batch in _batches(opened(path)))
+        return schema, (_fill_columns(batch, schema) for path in self._with_bytes for batch in _batches(opened(path)))
 
     def _duckdb(self, wanted: TableSchema | None, counted: bool) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
         if self.found.format == "parquet" and not self.found.folders:
@@ -699,7 +699,7 @@ def _batches(reader: pa.RecordBatchFileReader | pa.RecordBatchStreamReader) -> I
         yield from (reader.get_batch(number) for number in range(reader.num_record_batches))
 
 
-def _filled(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def _fill_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return a batch with all columns in order; columns that its file lacks are NULL."""
     arrays = [
         batch.column(field.name).cast(field.type)

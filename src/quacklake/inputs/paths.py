@@ -98,7 +98,7 @@ def _expand(text: str, format: str | None, store: Store | None) -> tuple[list[st
         return _inside(text, sorted(str(found) for found in path.rglob("*") if found.is_file()), format), text
     if not text or not _MAGIC.search(text):
         raise _missing(text)
-    base = _fixed(text)
+    base = _find_fixed_folder(text)
     start = base or ("/" if text.startswith("/") else ".")
     every = Path(start).glob(os.path.relpath(text, start))
     asked = Path(text).name.startswith((".", "_", "~$"))
@@ -117,7 +117,7 @@ def _remote(text: str, format: str | None, store: Store | None) -> tuple[list[st
             hint=f"""use lake.sql("INSERT INTO … FROM '{text}'") or pass pyarrow.dataset.dataset(…)""",
         )
     if _MAGIC.search(text):
-        found, base = list(store.find(text)), _fixed(text)
+        found, base = list(store.find(text)), _find_fixed_folder(text)
     else:
         found, base = list(store.find(text)), None
         if not found:
@@ -165,7 +165,7 @@ def _missing(text: str) -> InputError:
     return InputError(f"there is no file {text}", hint=near or "check the path")
 
 
-def _fixed(pattern: str) -> str:
+def _find_fixed_folder(pattern: str) -> str:
     """Return the folder before the first variable part of a pattern."""
     magic = _MAGIC.search(pattern)
     return pattern[: magic.start()].rpartition("/")[0] if magic else pattern

@@ -330,12 +330,12 @@ class _LiteralType(_FieldType):
         self._inner._check_type(found)
 
     def _encode(self, values: list[Any]) -> pa.Array:
-        return self._inner.encode(self._checked(values))
+        return self._inner.encode(self._check_choices(values))
 
     def _decode(self, array: pa.Array) -> list[Any]:
-        return self._checked(self._inner.decode(array))
+        return self._check_choices(self._inner.decode(array))
 
-    def _checked(self, values: list[Any]) -> list[Any]:
+    def _check_choices(self, values: list[Any]) -> list[Any]:
         others = set(values) - self._choices
         if others:
             hint = f"it is one of {', '.join(sorted(map(repr, self._choices)))}"

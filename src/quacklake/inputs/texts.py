@@ -160,7 +160,7 @@ def unify_line_ends(
         while block:
             block = source.read(_BLOCK)
             text = rest + block
-            settled = _settled(token, text) if block else len(text)
+            settled = _find_settled(token, text) if block else len(text)
             rest = text[settled:]
             if len(rest) > _MAX_LINE:
                 return False
@@ -168,7 +168,7 @@ def unify_line_ends(
     return len(kinds) > 1
 
 
-def _settled(token: re.Pattern[str], text: str) -> int:
+def _find_settled(token: re.Pattern[str], text: str) -> int:
     """Return how much of a text more text cannot change: the part up to its last line end, but for a final one."""
     settled = 0
     for found in token.finditer(text):

@@ -134,9 +134,9 @@ class ForeignTable:
             raise UnsupportedFeatureError(
                 f'File "{url}" has no field ids, and the table no name mapping', hint="append the rows instead"
             )
-        return self._renamed(url, nodes, self.fields, by_id=by_id)
+        return self._rename_nodes(url, nodes, self.fields, by_id=by_id)
 
-    def _renamed(self, url: str, nodes: Nodes, fields: Sequence[ForeignField], *, by_id: bool) -> Nodes:
+    def _rename_nodes(self, url: str, nodes: Nodes, fields: Sequence[ForeignField], *, by_id: bool) -> Nodes:
         known: dict[object, ForeignField] = (
             {each.id: each for each in fields if each.id is not None}
             if by_id
@@ -155,7 +155,7 @@ class ForeignTable:
         if node.kind != "struct":
             pairs = zip(node.children, match.children, strict=True)
             return replace(node, children=tuple(self._inside(url, child, each, by_id=by_id) for child, each in pairs))
-        children = self._renamed(url, node.children, match.children, by_id=by_id)
+        children = self._rename_nodes(url, node.children, match.children, by_id=by_id)
         if not children:
             raise SchemaMismatchError(
                 f'File "{url}" has none of the present fields of "{match.name}", so that its NULLs are not known',

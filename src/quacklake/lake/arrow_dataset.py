@@ -94,7 +94,7 @@ class TableDataset(ds.Dataset):  # type: ignore[misc]
         Parts that a filter rules out are left out; it is not applied to the rows of the others.
         """
         chosen = self._both(filter)
-        narrowed = self._scan if chosen is None else _filtered(self._scan, chosen)[0]
+        narrowed = self._scan if chosen is None else _push_filter(self._scan, chosen)[0]
         for part in narrowed.parts():
             yield TableFragment(TableDataset(replace(part, _where=self._scan._where), self._kept))
 
@@ -142,7 +142,7 @@ class TableScanner(Rows):
     def __init__(self, scan: TableScan, known: pa.Schema, columns: Sequence[str], filter: pc.Expression | None) -> None:
         self._known, self._columns = known, tuple(columns)
         named = replace(scan, _columns=tuple(known.names), _row_ids=False)
-        self._scan, self._filter = (named, None) if filter is None else _filtered(named, filter)
+        self._scan, self._filter = (named, None) if filter is None else _push_filter(named, filter)
 
     @property
     def dataset_schema(self) -> pa.Schema:
@@ -191,7 +191,7 @@ class TableScanner(Rows):
         return self._scan.count() if self._filter is None else self.to_arrow().num_rows
 
 
-def _filtered(scan: TableScan, expression: pc.Expression) -> tuple[TableScan, pc.Expression | None]:
+def _push_filter(scan: TableScan, expression: pc.Expression) -> tuple[TableScan, pc.Expression | None]:
     """Return a scan of the rows that a filter keeps, and the filter if it must be applied to the rows of the scan."""
     if scan._limit is not None:
         return scan, expression

@@ -66,7 +66,7 @@ class _Translator:
                 known = [f"({part})" for part in parts if part is not None]
                 return " OR ".join(known) if len(known) == len(parts) <= _MAX_PARTS else None
             case {"BinaryExpr": {"left": left, "op": str(operator), "right": right}} if operator in _COMPARISONS:
-                return self._compared(left, _COMPARISONS[operator], right)
+                return self._compare(left, _COMPARISONS[operator], right)
             case {"Function": {"input": [*inputs], "function": {"Boolean": function}}}:
                 return self._boolean(function, inputs)
             case {"Function": {"input": [value, prefix], "function": {"StringExpr": "StartsWith"}}}:
@@ -76,20 +76,20 @@ class _Translator:
     def _boolean(self, function: Any, inputs: list[Any]) -> str | None:
         match function, inputs:
             case "Not", [inner]:
-                return self._negated(inner)
+                return self._negate(inner)
             case "IsNull" | "IsNotNull", [value]:
                 column = self._column(value)
                 negation = "NOT " if function == "IsNotNull" else ""
                 return None if column is None else f"{quote(column.name)} IS {negation}NULL"
             case {"IsBetween": {"closed": str(closed)}}, [value, low, high] if closed in _CLOSED:
                 above, below = _CLOSED[closed]
-                parts = [self._compared(value, above, low), self._compared(value, below, high)]
+                parts = [self._compare(value, above, low), self._compare(value, below, high)]
                 return " AND ".join(part for part in parts if part is not None) or None
             case {"IsIn": {"nulls_equal": bool(nulls_equal)}}, [value, values]:
                 return self._is_in(value, values, nulls_equal=nulls_equal)
         return None
 
-    def _negated(self, node: Any) -> str | None:
+    def _negate(self, node: Any) -> str | None:
         match node:
             case {"Column": str()}:
                 inner = self.translate(node)
@@ -97,10 +97,10 @@ class _Translator:
             case {"BinaryExpr": {"left": left, "op": str(operator), "right": right}} if operator in _COMPARISONS:
                 # what takes NULL as a value is true for NULL when it is negated
                 known = operator != "EqValidity"
-                return self._compared(left, _NEGATED[_COMPARISONS[operator]], right) if known else None
+                return self._compare(left, _NEGATED[_COMPARISONS[operator]], right) if known else None
         return None
 
-    def _compared(self, left: Any, operator: str, right: Any) -> str | None:
+    def _compare(self, left: Any, operator: str, right: Any) -> str | None:
         column, constant = self._column(left), right
         if column is None:
             column, constant, operator = self._column(right), left, _FLIPPED[operator]

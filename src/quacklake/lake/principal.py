@@ -64,7 +64,7 @@ OF_TABLES = frozenset(
 )
 
 
-def _refused(name: str) -> property:
+def _refuse_member(name: str) -> property:
     def refuse(_: object) -> Any:
         raise NotPermittedError(f"only administrators may use {name!r}", hint="ask an administrator for the role admin")
 
@@ -77,7 +77,7 @@ def _only(names: frozenset[str]) -> Any:
     def changed(cls: C) -> C:
         for name in dir(cls):
             if not name.startswith("_") and name not in names:
-                setattr(cls, name, _refused(name))
+                setattr(cls, name, _refuse_member(name))
         return cls
 
     return changed

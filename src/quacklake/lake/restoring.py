@@ -303,7 +303,7 @@ class Undo:
             if kind == "macro":
                 macro = next(macro for macro in objects.macros(reader, state) if macro.id == gone.id)
                 return self.make_macro(replace(macro, name=name or macro.name)).qualified_name, state.id
-            table = self._dropped(reader, gone.id, state, state)
+            table = self._load_dropped(reader, gone.id, state, state)
         return self._bring_back(table, name).qualified_name, state.id
 
     def _check_free(self, ref: TableRef) -> None:
@@ -339,13 +339,13 @@ class Undo:
             dropped = reader.tables.drop_of(table_id)
             if dropped is None:
                 raise SnapshotExpiredError(f"a table of snapshot {old.id} has expired")
-            gone = self._dropped(reader, table_id, replace(old, id=dropped - 1), old)
+            gone = self._load_dropped(reader, table_id, replace(old, id=dropped - 1), old)
         table = self._bring_back(gone)
         if table.id == table_id:
             self.restore(table, old.id, rename=True)
         return table
 
-    def _dropped(self, reader: Reader, table_id: int, state: Snapshot, old: Snapshot) -> _Dropped:
+    def _load_dropped(self, reader: Reader, table_id: int, state: Snapshot, old: Snapshot) -> _Dropped:
         last, then = reader.tables.by_id(state, table_id), reader.tables.by_id(old, table_id)
         if last is None or then is None:
             raise SnapshotExpiredError(f"the table {table_id} has expired")

@@ -42,9 +42,9 @@ class TableScan(Frame):
         """Return the scan plan: the files, deletes and inlined rows of this read."""
         if self._handle.restricted:
             raise NotPermittedError("only administrators get the plans of scans: they name files")
-        return self._planned()
+        return self._make_plan()
 
-    def _planned(self) -> ScanPlan:
+    def _make_plan(self) -> ScanPlan:
         view = self._handle.view()
         plan = self._plan(view, view.find_table(self._ref.schema, self._ref.name))
         if self._files is None:
@@ -75,7 +75,7 @@ class TableScan(Frame):
             context.lineage.read(view, view.find_table(self._ref.schema, self._ref.name))
         with context.reading():
             return context.engine.scan(
-                self._planned(),
+                self._make_plan(),
                 columns=self._columns,
                 where=self._where,
                 limit=self._limit,
@@ -85,7 +85,7 @@ class TableScan(Frame):
 
     def count(self) -> int:
         """Return the number of rows, from the metadata alone if possible."""
-        plan = self._planned()
+        plan = self._make_plan()
         if self._where is None or isinstance(self._where, str):
             known = plan.count() if self._where is None else None
             with self._handle.context.reading():
@@ -118,7 +118,7 @@ class TableScan(Frame):
         scan = replace(self, _handle=handle)
         if self._limit is not None or self._files is not None or handle.restricted:
             return [scan]
-        plan = scan._planned()
+        plan = scan._make_plan()
         found = [replace(scan, _files=(number,)) for number in plan.files.column("data_file_id").to_pylist()]
         inlined = plan.inlined is not None and plan.inlined.num_rows > 0
         return [*found, replace(scan, _files=())] if inlined or not found else found

@@ -90,13 +90,13 @@ class Definitions:
     def resolved(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return a pipeline with the options of the sources and sinks that it refers to by ``use``."""
         found = dict(given)
-        found["source"] = self._used(SOURCE, found.get("source"))
+        found["source"] = self._resolve_use(SOURCE, found.get("source"))
         sinks = found.get("sinks")
         if isinstance(sinks, list):
-            found["sinks"] = [self._used(SINK, each) for each in sinks]
+            found["sinks"] = [self._resolve_use(SINK, each) for each in sinks]
         return found
 
-    def _used(self, kind: str, given: Any) -> Any:
+    def _resolve_use(self, kind: str, given: Any) -> Any:
         if isinstance(given, str):
             given = {"use": given}
         if not isinstance(given, Mapping) or "use" not in given:

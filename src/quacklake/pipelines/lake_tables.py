@@ -147,12 +147,12 @@ class LakeSource(TableSource):
             ids = pc.min_max(changes.select("rowid").to_arrow().column("rowid"))
 
             def read(first: int, end: int, changes: Any = changes) -> Iterable[pa.RecordBatch]:
-                return self._changed(changes.where(f"rowid >= {first} AND rowid < {end}").to_arrow())
+                return self._to_changes(changes.where(f"rowid >= {first} AND rowid < {end}").to_arrow())
 
             yield version, list(_ranges(ids, read))
         yield until, ()
 
-    def _changed(self, rows: pa.Table) -> Iterable[pa.RecordBatch]:
+    def _to_changes(self, rows: pa.Table) -> Iterable[pa.RecordBatch]:
         order = pc.index_in(rows.column("change_type"), pa.array(["delete", "update_preimage", "update_postimage"]))
         rows = rows.append_column("_order", order).sort_by([("rowid", "ascending"), ("_order", "ascending")])
         feed = {KIND: rows.column("change_type"), VERSION: rows.column("snapshot_id")}

@@ -141,7 +141,7 @@ class Pipeline:
         began, attempt = time.monotonic(), 0
         self.report = RunReport()
         lease = self.checkpoints.lease(self.definition.lease, self._stopped)
-        with lease as lost, self._noted(), told(self.lake, self.definition):
+        with lease as lost, self._note_progress(), told(self.lake, self.definition):
             while True:
                 try:
                     self._run_once(lost, until_caught_up, on_batch, restart=restart and not attempt, accept=accept)
@@ -226,7 +226,7 @@ class Pipeline:
 
     def behind(self) -> int | None:
         """Return how many messages or versions of the source were not passed on yet; None if that is not known."""
-        return self._asked(lambda source, done: source.behind(done))
+        return self._ask_source(lambda source, done: source.behind(done))
 
     def lag(self) -> Lag | None:
         """Return how far the pipeline is behind its source, in messages and in time; None if that is not known."""
@@ -238,9 +238,9 @@ class Pipeline:
             first = source.waiting_since(done)
             return Lag(count, 0.0 if first is None else max(0.0, (datetime.now(UTC) - first).total_seconds()))
 
-        return self._asked(look)
+        return self._ask_source(look)
 
-    def _asked(self, ask: Callable[[CountingSource, int], T]) -> T | None:
+    def _ask_source(self, ask: Callable[[CountingSource, int], T]) -> T | None:
         """Ask the source about what comes behind the last checkpoint; None if it cannot tell."""
         checkpoints = self.checkpoints.list()
         if not checkpoints or self.definition.source.type == SPARK:
@@ -274,7 +274,7 @@ class Pipeline:
             while not self._stopped.is_set():
                 if lost.is_set():
                     raise StreamFencedError(f'another process runs the pipeline "{self.name}" now')
-                if self._unwanted():
+                if self._is_unwanted():
                     return
                 began = time.monotonic()
                 report = run.step()
@@ -292,7 +292,7 @@ class Pipeline:
         finally:
             run.close()
 
-    def _unwanted(self) -> bool:
+    def _is_unwanted(self) -> bool:
         """Return whether somebody has stopped the pipeline through the lake; looks at most every few seconds."""
         now = time.monotonic()
         if self.wanted is None or now - self._looked < _LOOK:
@@ -308,7 +308,7 @@ class Pipeline:
         return LocalRun(self.lake, self.definition, self.checkpoints, claim)
 
     @contextmanager
-    def _noted(self) -> Iterator[None]:
+    def _note_progress(self) -> Iterator[None]:
         try:
             yield
         finally:

@@ -63,16 +63,18 @@ class Sinks:
                 break
             found, expected = table.table_id(), known.tables.get(name)
             if found is None and (expected is not None or not known.tables):
-                raise _lost(claim, name, f"the table {table.table} was dropped or renamed")
+                raise _lost_sink_error(claim, name, f"the table {table.table} was dropped or renamed")
             if expected not in (None, found):
-                raise _lost(claim, name, f"the table {table.table} was dropped, and another one is in its place")
+                raise _lost_sink_error(
+                    claim, name, f"the table {table.table} was dropped, and another one is in its place"
+                )
         for name, sink in self.others.items():
             had = known is not None and name in known.prepared and not claim.accepted
             try:
                 last = sink.last_checkpoint() if isinstance(sink, CountingSink) else None
             except NotFoundError:
                 if had:
-                    raise _lost(claim, name, "the table was dropped") from None
+                    raise _lost_sink_error(claim, name, "the table was dropped") from None
                 continue
             if last is None:
                 continue
@@ -83,7 +85,7 @@ class Sinks:
                     hint="restart begins again, and writes all rows once more: empty the sink first",
                 )
             if had and last == NO_CHECKPOINT and claim.last > len(claim.confirmed) - 1:
-                raise _lost(claim, name, "the table was dropped, or another one is in its place")
+                raise _lost_sink_error(claim, name, "the table was dropped, or another one is in its place")
 
     def table_ids(self) -> dict[str, str]:
         """Return the UUIDs of the tables of the lake, by the names of their sinks."""
@@ -103,7 +105,7 @@ class Sinks:
             sink.close()
 
 
-def _lost(claim: Claim, name: str, what: str) -> StreamMismatchError:
+def _lost_sink_error(claim: Claim, name: str, what: str) -> StreamMismatchError:
     return StreamMismatchError(
         f'{what}, which is the sink "{name}" of the pipeline "{claim.name}": the rows up to checkpoint'
         f" {claim.last} would be missing",

@@ -49,7 +49,7 @@ def run_statement(session: Session, cursor: Cursor) -> Result:
     if verb == "SHOW":
         kind = cursor.take().upper.removesuffix("S").lower()
         cursor.end()
-        return _shown(definitions, kind)
+        return _show_definitions(definitions, kind)
     kind = cursor.take().upper.lower()
     forgiving = verb == "DROP" and cursor.accept("IF", "EXISTS")
     name = cursor.name()
@@ -64,7 +64,7 @@ def run_statement(session: Session, cursor: Cursor) -> Result:
     if verb == "STOP":
         _stop(definitions, name)
         return Result()
-    return _described(definitions, kind, name)
+    return _describe_definition(definitions, kind, name)
 
 
 def source_rows(session: Session, name: str) -> pa.Table:
@@ -129,7 +129,7 @@ def _create_sink(definitions: Definitions, cursor: Cursor, kind: str, name: str,
         definitions.put(SINK, name, options, replace=replacing)
         return
     own = {key: options.pop(key) for key in _PIPELINE_OPTIONS if key in options}
-    source, text = _from(definitions, query or f"SELECT * FROM {_quoted(str(origin))}")
+    source, text = _from(definitions, query or f"SELECT * FROM {_quote_name(str(origin))}")
     made = {
         "pipeline": name,
         **own,
@@ -242,14 +242,14 @@ def _check_sink(lake: Lake, name: str, options: Mapping[str, Any]) -> None:
     Sinks.open(lake, PipelineDefinition.parse(given), "check").close()
 
 
-def _quoted(name: str) -> str:
+def _quote_name(name: str) -> str:
     return exp.to_identifier(name, quoted=True).sql(dialect="duckdb")
 
 
 # -- SHOW, DESCRIBE, START and STOP ------------------------------------------------------------------------------------
 
 
-def _shown(definitions: Definitions, kind: str) -> Result:
+def _show_definitions(definitions: Definitions, kind: str) -> Result:
     found = definitions.list(kind)
     bodies = [json.loads(each.body) for each in found]
     columns: dict[str, Any] = {"name": pa.array([each.name for each in found], pa.string())}
@@ -263,7 +263,7 @@ def _shown(definitions: Definitions, kind: str) -> Result:
     return Result(pa.table(columns))
 
 
-def _described(definitions: Definitions, kind: str, name: str) -> Result:
+def _describe_definition(definitions: Definitions, kind: str, name: str) -> Result:
     found = definitions.get(kind, name)
     body = json.loads(found.body)
     rows = {key: value if isinstance(value, str) else json.dumps(value) for key, value in body.items()}

@@ -93,7 +93,7 @@ class SparkRun:
         from quacklake.spark.runtime.settings import spark_uri
 
         frame = self._source.stream()
-        shown = self._queried(self._source.rows(self._source.decoded(frame))) if self._stateful else frame
+        shown = self._run_query(self._source.rows(self._source.decoded(frame))) if self._stateful else frame
         self._initialize(shown)
         place = spark_uri(self._store.url(self._folder))
         writer = shown.writeStream.foreachBatch(self._batch).option("checkpointLocation", place)
@@ -167,7 +167,7 @@ class SparkRun:
             if failed is not None:
                 raise ConfigError(f"the query stopped: {str(failed).splitlines()[0]}") from failed
 
-    def _queried(self, rows: DataFrame) -> DataFrame:
+    def _run_query(self, rows: DataFrame) -> DataFrame:
         """Return the rows of the pipeline's query."""
         if self._definition.query is None:
             return rows
@@ -184,7 +184,7 @@ class SparkRun:
     def _initialize(self, shown: DataFrame) -> None:
         from quacklake.spark.runtime.local import arrow_schema
 
-        rows = shown if self._stateful else self._queried(self._source.rows(self._source.nothing()))
+        rows = shown if self._stateful else self._run_query(self._source.rows(self._source.nothing()))
         for where in self._sinks.wheres.values():
             self._branch(rows, where)  # an error in it shows before any table is made
         schema = arrow_schema(rows.schema, required=False)
@@ -224,7 +224,7 @@ class SparkRun:
         position = json.dumps(self._offsets(epoch)[1])
         frame = (frame if self._stateful else self._source.decoded(frame)).persist()
         try:
-            rows = frame if self._stateful else self._queried(self._source.rows(frame))
+            rows = frame if self._stateful else self._run_query(self._source.rows(frame))
             bad = self._bad(frame, epoch)
             branches = {name: self._branch(rows, where) for name, where in self._sinks.wheres.items()}
             stages: dict[str, Stage] = {

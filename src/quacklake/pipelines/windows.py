@@ -27,7 +27,7 @@ def spark_query(query: str) -> str:
     >>> spark_query("SELECT TUMBLE_START(ts, INTERVAL '1' MINUTE) AS t FROM source")
     "SELECT WINDOW(ts, '1 MINUTE').start AS t FROM source"
     """
-    return rewrite_for_spark(query, lambda tree: tree.transform(_translated))
+    return rewrite_for_spark(query, lambda tree: tree.transform(_translate_node))
 
 
 def rewrite_for_spark(query: str, change: Callable[[exp.Query], exp.Expr]) -> str:
@@ -62,7 +62,7 @@ def _without_keyword(query: str, dialect: str) -> str:
     return query
 
 
-def _translated(node: exp.Expression) -> exp.Expression:
+def _translate_node(node: exp.Expression) -> exp.Expression:
     if not isinstance(node, exp.Anonymous):
         return node
     name = node.name.upper()

@@ -198,7 +198,7 @@ def restore(
     key = place.config.backup_key
     given = settings if key is None else {**settings, "backup_key": key.reveal()}
     with telemetry.timed("pond.restore", place.url):
-        lake = _started(to.lake, chosen, settings) or _restored(place, to.lake, chosen.data, given, progress)
+        lake = _find_started(to.lake, chosen, settings) or _restore(place, to.lake, chosen.data, given, progress)
         try:
             _copy_large(place.large_files, LargeFiles(find_store(lake)), progress)
             reporting.reach("pond.restore.large")
@@ -208,7 +208,7 @@ def restore(
             raise
 
 
-def _restored(place: BackupPlace, to: LakePlace, id_: str, settings: dict[str, Any], progress: Progress) -> Lake:
+def _restore(place: BackupPlace, to: LakePlace, id_: str, settings: dict[str, Any], progress: Progress) -> Lake:
     if to.data_path is None:
         raise InputError("no data path was given for the pond", hint="add ?data_path=s3://bucket/pond to its URL")
     to.make_folder()
@@ -217,7 +217,7 @@ def _restored(place: BackupPlace, to: LakePlace, id_: str, settings: dict[str, A
     )
 
 
-def _started(to: LakePlace, chosen: PondBackup, settings: dict[str, Any]) -> Lake | None:
+def _find_started(to: LakePlace, chosen: PondBackup, settings: dict[str, Any]) -> Lake | None:
     """Return the lake of a restore that was interrupted after it, to go on; None when there is none."""
     try:
         lake = to.open(**settings)

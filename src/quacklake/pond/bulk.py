@@ -90,7 +90,7 @@ def plan(files: InputFiles, wanted: str | None, zone: str | None, known: TableSc
     try:
         types = files.sampled()
         name = find_column(list(types), wanted)
-        found = None if name is None else _chosen(types, name, known)
+        found = None if name is None else _choose_types(types, name, known)
         if name is None or found is None:
             return None
         rows = files.as_sql({column: _READ.get(type_, type_) for column, type_ in found.items()})
@@ -118,7 +118,7 @@ def _size(files: InputFiles) -> int | None:
     return path.stat().st_size
 
 
-def _chosen(types: Mapping[str, str], name: str, known: TableSchema | None) -> dict[str, str] | None:
+def _choose_types(types: Mapping[str, str], name: str, known: TableSchema | None) -> dict[str, str] | None:
     """Return the type of each column, None when one has a type that later rows could change without an error."""
     stored = {} if known is None else {fold(column.name): column.type for column in known.columns}
     found: dict[str, str] = {}

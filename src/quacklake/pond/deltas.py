@@ -66,10 +66,10 @@ def deltas(pond: Pond, limit: int | None = None) -> list[Delta]:
             # a directory is the first of its own partition
             part = node.node_id if node.file_type is EntryType.DIRECTORY else node.part_id
             found.setdefault(part, []).append(Entry(_KINDS[kind], node))
-    return [Delta(commit, _sorted(by_snapshot.get(commit.snapshot_id, {}))) for commit in commits]
+    return [Delta(commit, _sort_entries(by_snapshot.get(commit.snapshot_id, {}))) for commit in commits]
 
 
-def _sorted(partitions: dict[str, list[Entry]]) -> dict[str, list[Entry]]:
+def _sort_entries(partitions: dict[str, list[Entry]]) -> dict[str, list[Entry]]:
     return {
         part: sorted(entries, key=lambda each: (each.node.node_id != part, each.node.name, each.node.version))
         for part, entries in sorted(partitions.items())

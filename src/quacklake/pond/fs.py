@@ -113,7 +113,7 @@ class FS:
         if node.file_type is EntryType.DYNAMIC and registry.looks_like(node) is EntryType.DIRECTORY:
             if isinstance(registry.factory_of(node), Mount):
                 return {} if self.backend.mounts is None else self.backend.mounts.children(node)
-            return self._computed(node)
+            return self._compute_children(node)
         return None
 
     def _reachable(self, node: Node) -> Mapping[str, Node] | None:
@@ -149,7 +149,7 @@ class FS:
             return branch.children(node.node_id)
         return self.children(node)
 
-    def _computed(self, node: Node) -> Mapping[str, Node]:
+    def _compute_children(self, node: Node) -> Mapping[str, Node]:
         """Return what a dynamic directory holds; nothing while it is being found out, so that it never holds itself."""
         if node.node_id in self._open:
             return {}

@@ -87,11 +87,11 @@ def export(
             part.replace(place)
         finally:
             shutil.rmtree(part, ignore_errors=True)
-        written += [_moved(file, part, place) for file in files]
+        written += [_move_export(file, part, place) for file in files]
     return written
 
 
-def _moved(file: Exported, part: Path, place: Path) -> Exported:
+def _move_export(file: Exported, part: Path, place: Path) -> Exported:
     return Exported(
         file.path,
         place / file.file.relative_to(part),
@@ -127,7 +127,7 @@ def _write(
         reader = opened.tx.sql(f"SELECT *{parts} FROM {source}{order}").to_reader()
         _copy(reader, folder, temporal)
     with connect() as connection:
-        return [_described(connection, found, file, folder, time) for file in sorted(folder.rglob("*.parquet"))]
+        return [_describe_export(connection, found, file, folder, time) for file in sorted(folder.rglob("*.parquet"))]
 
 
 def _copy(reader: pa.RecordBatchReader, folder: Path, temporal: Sequence[str]) -> None:
@@ -145,7 +145,7 @@ def _copy(reader: pa.RecordBatchReader, folder: Path, temporal: Sequence[str]) -
     shutil.rmtree(folder / ".spill", ignore_errors=True)
 
 
-def _described(
+def _describe_export(
     connection: duckdb.DuckDBPyConnection, found: NodePath, file: Path, folder: Path, time: str | None
 ) -> Exported:
     times = "NULL, NULL" if time is None else f"epoch_us(min({quote(time)})), epoch_us(max({quote(time)}))"

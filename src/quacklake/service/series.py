@@ -99,11 +99,11 @@ def of_table(
     if not (pa.types.is_timestamp(schema.field(name).type) or pa.types.is_date(schema.field(name).type)):
         raise InputError(f"the column {name!r} of {info.qualified_name} has no times", hint="time=… names another")
     columns = columns_of(schema, name, window.columns, info.qualified_name)
-    rows = _Rows(f"{quote(info.schema_name)}.{quote(info.name)}", name, _zoned(schema, name), snapshot)
+    rows = _Rows(f"{quote(info.schema_name)}.{quote(info.name)}", name, _has_zone(schema, name), snapshot)
     over, first, last = _range(service, identity, rows, window)
     values: dict[str, _Values] = {column: (quote(column), None, None) for column in columns}
     lines = _lines(service, identity, rows, values, over, None)
-    return {"table": info.qualified_name, "time": name, **_shown(first, last, window, None, lines)}
+    return {"table": info.qualified_name, "time": name, **_describe_window(first, last, window, None, lines)}
 
 
 def of_node(
@@ -129,10 +129,10 @@ def of_node(
     schema = at.handle.view().find_table(ref.schema, ref.name).schema.to_arrow()
     time = str(found.node.attribute(TIMESTAMP_COLUMN) or "") or require_column(schema.names, None, found.path)
     columns = columns_of(schema, time, window.columns, found.path)
-    rows = _Rows(table_of(found.path), time, _zoned(schema, time), snapshot, *bounds_of(found.node))
+    rows = _Rows(table_of(found.path), time, _has_zone(schema, time), snapshot, *bounds_of(found.node))
     over, first, last = _range(service, identity, rows, window)
     source, interval, resolution = source_of(fs, found, time, columns, over), None, None
-    table = None if source.reduction is None else _reduced(at, fs, source.found)
+    table = None if source.reduction is None else _find_reduced(at, fs, source.found)
     if table is not None and source.reduction is not None:
         interval, resolution = interval_of(source.found), source.reduction.resolution.text
         rows = _Rows(table, source.time, rows.zoned, snapshot)
@@ -142,15 +142,15 @@ def of_node(
         column: (quote(column), None, None) if resolution is None else source.columns(column) for column in columns
     }
     lines = _lines(service, identity, rows, values, over, interval)
-    return {"path": found.path, "time": time, **_shown(first, last, window, resolution, lines)}
+    return {"path": found.path, "time": time, **_describe_window(first, last, window, resolution, lines)}
 
 
-def _zoned(schema: pa.Schema, time: str) -> bool:
+def _has_zone(schema: pa.Schema, time: str) -> bool:
     type_ = schema.field(time).type
     return bool(pa.types.is_timestamp(type_)) and type_.tz is not None
 
 
-def _reduced(at: LakeAt, fs: FS, found: NodePath) -> str | None:
+def _find_reduced(at: LakeAt, fs: FS, found: NodePath) -> str | None:
     """Return the table that keeps a reduction, if its rows are those of this snapshot."""
     from quacklake.pond import reduces
 
@@ -168,7 +168,7 @@ def _range(service: Service, identity: Identity, rows: _Rows, window: Window) ->
     if first is None or last is None:
         time = quote(rows.time)
         text = f"SELECT epoch_us(min({time})) AS a, epoch_us(max({time})) AS b FROM {rows.between(first, last)}"
-        [row] = _asked(service, identity, text).to_pylist()
+        [row] = _run_query(service, identity, text).to_pylist()
         try:
             first, last = first or moment(row["a"] or 0), last or moment(row["b"] or 0)
         except OverflowError:
@@ -191,11 +191,11 @@ def _lines(
         if clock.monotonic() > until:
             raise StatementTimeoutError("the picture takes too long", hint="ask for fewer columns")
         text = buckets_query(source, f"epoch_us({quote(rows.time)})", value, over, low, high)
-        lines[name] = choose(of_rows(_asked(service, identity, text).to_pydict()), over, interval=interval)
+        lines[name] = choose(of_rows(_run_query(service, identity, text).to_pydict()), over, interval=interval)
     return lines
 
 
-def _asked(service: Service, identity: Identity, text: str) -> pa.Table:
+def _run_query(service: Service, identity: Identity, text: str) -> pa.Table:
     lent = service.sessions.lend(identity.lake, writes=False)
     try:
         return lent.session.sql(text).to_arrow()
@@ -203,7 +203,7 @@ def _asked(service: Service, identity: Identity, text: str) -> pa.Table:
         lent.give_back()
 
 
-def _shown(
+def _describe_window(
     first: dt.datetime, last: dt.datetime, window: Window, resolution: str | None, lines: dict[str, Line]
 ) -> dict[str, Any]:
     return {

@@ -97,10 +97,10 @@ class _Pool:
                 return LentSession(self._idle.pop(), self._take_back)
             telemetry.count("service.sessions.made")
             if self._root is None:
-                self._root = self._made()
+                self._root = self._open_session()
             return LentSession(self._root.cursor(), self._take_back)
 
-    def _made(self) -> Session:
+    def _open_session(self) -> Session:
         made = session(safety=self._settings.safety(read_only=not self._writes))
         try:
             state: Lake | LakeAt = self._lake if self._version is None else self._lake.at(version=self._version)

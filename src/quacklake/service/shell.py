@@ -64,7 +64,7 @@ class Shell:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message.get("headers", ()), *_added(scope, id_, message)]
+                message["headers"] = [*message.get("headers", ()), *_missing_headers(scope, id_, message)]
             await send(message)
 
         try:
@@ -95,7 +95,7 @@ def _request_id(scope: Scope) -> str:
     return uuid7().hex
 
 
-def _added(scope: Scope, id_: str, message: Message) -> list[tuple[bytes, bytes]]:
+def _missing_headers(scope: Scope, id_: str, message: Message) -> list[tuple[bytes, bytes]]:
     known = {name for name, _ in message.get("headers", ())}
     added = [*((name, value) for name, value in _HEADERS if name not in known), (b"x-request-id", id_.encode())]
     if scope.get("scheme") == "https":

@@ -19,7 +19,7 @@ def from_column(column: Any) -> str:
     except UnsupportedFeatureError:
         raise
     except Exception:  # a column of Spark Connect or of Spark 3.5, which has no such tree
-        raise _refused(column) from None
+        raise _unsupported_error(column) from None
 
 
 def _sql(node: Any) -> str:
@@ -38,7 +38,7 @@ def _sql(node: Any) -> str:
                 return f"(NOT {arguments[0]})"
             if name == "in" and len(arguments) > 1:
                 return f"({arguments[0]} IN ({', '.join(arguments[1:])}))"
-    raise _refused(node.sql())
+    raise _unsupported_error(node.sql())
 
 
 def _items(sequence: Any) -> list[Any]:
@@ -59,10 +59,10 @@ def _value(value: Any) -> str:
             return literal(value)
     if value.getClass().getName() in ("java.sql.Date", "java.time.LocalDate"):
         return f"DATE {literal(value.toString())}"
-    raise _refused(value.toString())
+    raise _unsupported_error(value.toString())
 
 
-def _refused(what: object) -> UnsupportedFeatureError:
+def _unsupported_error(what: object) -> UnsupportedFeatureError:
     return UnsupportedFeatureError(
         f"{what} cannot be said in the SQL of the lake with the same meaning",
         hint="write the filter as SQL text, or filter a DataFrame of quacklake.spark(lake)",

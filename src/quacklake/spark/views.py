@@ -83,7 +83,7 @@ class SparkQueries:
         """
         if self.engine.context.catalog.encrypted:
             raise UnsupportedFeatureError("views of an encrypted lake are not computed on Spark")
-        made = self._translated(sql, feeds)
+        made = self._translate_query(sql, feeds)
         names = [f"c{n}" for n in range(len(made.columns))]
         if dry:
             return None
@@ -101,7 +101,7 @@ class SparkQueries:
         if self._staging is not None:
             self._staging.discard()
 
-    def _translated(self, sql: str, feeds: Mapping[str, tuple[ScanPlan, TableInfo]]) -> Relation:
+    def _translate_query(self, sql: str, feeds: Mapping[str, tuple[ScanPlan, TableInfo]]) -> Relation:
         from quacklake.spark.runtime.session import has_time
         from quacklake.spark.sql.pruning import where_predicate
         from quacklake.spark.sql.view_queries import Relation, ViewQuery
@@ -112,11 +112,11 @@ class SparkQueries:
             if named.schema == FEEDS:
                 plan, table = feeds[named.name]
                 self._check_times(table, sql)
-                return Relation(self._added(engine.scan.frame(plan)), _carried(table))
+                return Relation(self._add_frame(engine.scan.frame(plan)), _find_carried(table))
             table = self.tx.find_table(named.schema or "main", named.name)
             self._check_times(table, sql)
             predicate = where_predicate(named, table.schema) if named.where else ANYTHING
-            return Relation(self._added(engine.frame(self.tx, table, predicate)), _carried(table))
+            return Relation(self._add_frame(engine.frame(self.tx, table, predicate)), _find_carried(table))
 
         self._frames.clear()
         with engine.context.engine.connection() as connection:
@@ -156,13 +156,13 @@ class SparkQueries:
                 f"Spark cannot compute with infinite times, which {table.qualified_name} may hold"
             )
 
-    def _added(self, frame: DataFrame) -> str:
+    def _add_frame(self, frame: DataFrame) -> str:
         name = f"ql_{len(self._frames)}"
         self._frames[name] = frame
         return f"{{{name}}}"
 
 
-def _carried(table: TableInfo) -> tuple[Column, ...]:
+def _find_carried(table: TableInfo) -> tuple[Column, ...]:
     return tuple(column for column in table.schema.columns if _is_carried(column))
 
 

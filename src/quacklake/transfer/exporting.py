@@ -35,7 +35,7 @@ def export_to(
     """Write tables of a lake to a target; see ``LakeReader.export_to``."""
     at = lake if isinstance(lake, LakeAt) else lake.at(lake.current_snapshot())
     names = [tables] if isinstance(tables, str) else list(tables)
-    chosen = _chosen(at, names, Selection(tuple(include), tuple(exclude)))
+    chosen = _choose_tables(at, names, Selection(tuple(include), tuple(exclude)))
     keys = [partition_by] if isinstance(partition_by, str) else list(partition_by)
     for table in chosen:
         for key in keys:
@@ -48,7 +48,7 @@ def export_to(
         for table in chosen:
             opened.check(table)
         if dry_run:
-            rehearsed = tuple(_rehearsed(at, table) for table in chosen)
+            rehearsed = tuple(_rehearse(at, table) for table in chosen)
             opened.abort()
             return ExportReport(
                 opened.place,
@@ -79,7 +79,7 @@ def export_to(
     return ExportReport(opened.place, at.snapshot_id, done, tuple(shown), (*changed, *left), False)
 
 
-def _chosen(at: LakeAt, names: Sequence[str], wanted: Selection) -> list[ExportedTable]:
+def _choose_tables(at: LakeAt, names: Sequence[str], wanted: Selection) -> list[ExportedTable]:
     refs = [TableRef.parse(name) for name in names]
     found = []
     for info in at.handle.view().tables():
@@ -126,7 +126,7 @@ def _views(at: LakeAt, wanted: Selection) -> list[View]:
     ]
 
 
-def _rehearsed(at: LakeAt, table: ExportedTable) -> TransferredTable:
+def _rehearse(at: LakeAt, table: ExportedTable) -> TransferredTable:
     return TransferredTable(table.qualified_name, at.table(table.sql_name).count(), 0, None, "would be exported")
 
 

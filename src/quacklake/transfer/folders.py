@@ -41,7 +41,7 @@ class FolderSource:
         if "://" in place and self._store.is_local:  # a lake of an object store reads with its own keys
             self._store = find_store(lake, place)
         self._files = open_files(self._place, kind, store=self._store, csv=csv)
-        self._remote = self._listed() if "://" in place else {}
+        self._remote = self._list_contents() if "://" in place else {}
 
     @property
     def origin(self) -> str:
@@ -99,7 +99,7 @@ class FolderSource:
             replace(found, name=label, paths=tuple(paths), folders=folders), self._files.store, self._files.csv
         )
 
-    def _listed(self) -> dict[str, str]:
+    def _list_contents(self) -> dict[str, str]:
         """Return what tells contents of files of an object store apart: their sizes and times, by their URLs."""
         paths, store = self._files.found.paths, self._store
         inside = [path.partition("://")[2] for path in paths]

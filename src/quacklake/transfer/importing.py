@@ -75,12 +75,12 @@ def import_from(
         lake, source, named, in_place=in_place, map_types=map_types or {}, options=options or {}, csv=csv
     )
     with closing(opened):
-        tables = _placed(opened.tables(wanted), named, schema)
+        tables = _place_tables(opened.tables(wanted), named, schema)
         plans = _plan(lake, opened.origin, tables)
         done: list[TransferredTable] = []
         left: list[LeftOut] = []
         for plan in plans:
-            done.append(_rehearsed(plan) if dry_run else _Import(lake, opened.origin, plan, commit_rows).run(progress))
+            done.append(_rehearse(plan) if dry_run else _Import(lake, opened.origin, plan, commit_rows).run(progress))
             left += _left_out(lake, plan, dry_run=dry_run)
         views, refused = import_views(
             lake, opened.views(wanted), moved=schema is not None or named is not None, dry_run=dry_run
@@ -118,7 +118,7 @@ class _Plan:
         return self.begun is not None and self.begun.units == self.begun.total
 
 
-def _placed(tables: list[SourceTable], named: TableRef | None, schema: str | None) -> list[SourceTable]:
+def _place_tables(tables: list[SourceTable], named: TableRef | None, schema: str | None) -> list[SourceTable]:
     """Return the tables with their names in the lake. Raise ``InputError`` for names that it cannot hold."""
     if named is not None and len(tables) > 1:
         raise InputError(
@@ -186,7 +186,7 @@ def _existing(lake: Lake, table: SourceTable) -> Table | None:
     return None
 
 
-def _rehearsed(plan: _Plan) -> TransferredTable:
+def _rehearse(plan: _Plan) -> TransferredTable:
     before = plan.begun.rows if plan.begun is not None else 0
     rows = 0 if plan.finished or plan.table.rows is None else max(0, plan.table.rows - before)
     state = "already imported" if plan.finished else "would be imported"
@@ -281,7 +281,7 @@ class _Copied:
         rows = 0
         for place in range(self._first, len(self._table.units)):
             for batch in self._table.units[place].read():
-                yield _fitted(batch, self._table.arrow)
+                yield _fit_batch(batch, self._table.arrow)
                 rows += batch.num_rows
                 self._tell(rows)
             self.reached = place + 1
@@ -289,7 +289,7 @@ class _Copied:
                 return
 
 
-def _fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def _fit_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return the batch with the columns of the table, NULL where a file lacks one."""
     names = {fold(name): name for name in batch.schema.names}
     columns = []

@@ -100,7 +100,7 @@ class MySQLSource:
                 conv=_CONVERSIONS,
             )
         except pymysql.Error as error:
-            raise ConnectorUnavailableError(f"the MySQL server cannot be reached: {_said(error)}") from None
+            raise ConnectorUnavailableError(f"the MySQL server cannot be reached: {_first_line(error)}") from None
         try:
             for setting in _SETTINGS:
                 self._rows(setting)
@@ -164,8 +164,8 @@ class MySQLSource:
         for constraint in self._rows(_CONSTRAINTS, name):
             what = f"the constraint {constraint['name']} ({constraint['kind'].lower()})"
             left.append(LeftOut(label, f"{what}: a lake checks NOT NULL only"))
-        texts = ", ".join(column.text.format(_quoted(column.column.name)) for column in columns)
-        query = f"SELECT {texts} FROM {_quoted(name)}"
+        texts = ", ".join(column.text.format(_quote_name(column.column.name)) for column in columns)
+        query = f"SELECT {texts} FROM {_quote_name(name)}"
         return SourceTable(
             self._database,
             name,
@@ -269,20 +269,20 @@ def _texts(cursor: SSCursor, width: int, failed: list[pymysql.Error]) -> pa.Reco
     return pa.RecordBatchReader.from_batches(schema, batches())
 
 
-def _quoted(name: str) -> str:
+def _quote_name(name: str) -> str:
     """Return a name in SQL; a percent sign is one only where there are values for a query.
 
-    >>> _quoted("a`b")
+    >>> _quote_name("a`b")
     '`a``b`'
     """
     return f"`{name.replace('`', '``')}`"
 
 
-def _said(error: pymysql.Error) -> str:
+def _first_line(error: pymysql.Error) -> str:
     return redact(str(error.args[-1] if error.args else type(error).__name__).splitlines()[0])
 
 
 def _failure(error: pymysql.Error) -> ConnectorError:
     if isinstance(error, pymysql.OperationalError | pymysql.InterfaceError):
-        return ConnectorUnavailableError(f"the MySQL server failed: {_said(error)}")
-    return ConnectorError(f"the MySQL server refused: {_said(error)}")
+        return ConnectorUnavailableError(f"the MySQL server failed: {_first_line(error)}")
+    return ConnectorError(f"the MySQL server refused: {_first_line(error)}")

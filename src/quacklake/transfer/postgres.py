@@ -96,7 +96,7 @@ class PostgresSource:
         try:
             self._connection = psycopg.connect(url, row_factory=namedtuple_row)
         except psycopg.Error as error:
-            raise ConnectorUnavailableError(f"the PostgreSQL server cannot be reached: {_said(error)}") from None
+            raise ConnectorUnavailableError(f"the PostgreSQL server cannot be reached: {_first_line(error)}") from None
         try:
             self._connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
             self._connection.read_only = True
@@ -288,11 +288,11 @@ def _texts(stream: io.RawIOBase, names: list[str]) -> pa.RecordBatchReader:
     return pa.RecordBatchReader.from_batches(schema, reader)
 
 
-def _said(error: psycopg.Error) -> str:
+def _first_line(error: psycopg.Error) -> str:
     return redact(next(iter(str(error).splitlines()), type(error).__name__))
 
 
 def _failure(error: psycopg.Error) -> ConnectorError:
     if isinstance(error, psycopg.OperationalError):
-        return ConnectorUnavailableError(f"the PostgreSQL server failed: {_said(error)}")
-    return ConnectorError(f"the PostgreSQL server refused: {_said(error)}")
+        return ConnectorUnavailableError(f"the PostgreSQL server failed: {_first_line(error)}")
+    return ConnectorError(f"the PostgreSQL server refused: {_first_line(error)}")

@@ -52,7 +52,7 @@ class PostgresTarget:
             self._connection = psycopg.connect(url)
             self._connection.execute("SET TimeZone = 'UTC'")
         except psycopg.Error as error:
-            raise ConnectorUnavailableError(f"the PostgreSQL server cannot be reached: {_said(error)}") from None
+            raise ConnectorUnavailableError(f"the PostgreSQL server cannot be reached: {_first_line(error)}") from None
         info = self._connection.info
         self.place = f"postgresql://{info.host}:{info.port}/{info.dbname}"
 
@@ -101,9 +101,9 @@ class PostgresTarget:
                 name = sql.Identifier(table.schema, table.name, column)
                 self._run(sql.SQL("COMMENT ON COLUMN {} IS {}").format(name, sql.Literal(text)))
         except psycopg.OperationalError as error:
-            raise ConnectorUnavailableError(f"the PostgreSQL server failed: {_said(error)}") from None
+            raise ConnectorUnavailableError(f"the PostgreSQL server failed: {_first_line(error)}") from None
         except psycopg.Error as error:
-            raise ConnectorError(f"{table.qualified_name} cannot be written: {_said(error)}") from None
+            raise ConnectorError(f"{table.qualified_name} cannot be written: {_first_line(error)}") from None
 
     def _run(self, statement: sql.Composed) -> None:
         self._connection.execute(statement)
@@ -141,7 +141,7 @@ class PostgresTarget:
         try:
             self._connection.commit()
         except psycopg.Error as error:
-            raise ConnectorUnavailableError(f"the PostgreSQL server failed: {_said(error)}") from None
+            raise ConnectorUnavailableError(f"the PostgreSQL server failed: {_first_line(error)}") from None
         finally:
             self._connection.close()
         reporting.reach("export.publish.after")
@@ -187,5 +187,5 @@ def _array(value: str, element: Column) -> str:
     return f"CASE WHEN {value} IS NULL THEN NULL ELSE '{{' || {listed} || '}}' END"
 
 
-def _said(error: psycopg.Error) -> str:
+def _first_line(error: psycopg.Error) -> str:
     return redact(next(iter(str(error).splitlines()), type(error).__name__))

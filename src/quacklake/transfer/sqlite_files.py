@@ -193,7 +193,9 @@ class SQLiteSource:
             try:
                 yield from arrow_reader(connection, f"SELECT {values} FROM texts", batch_rows=BATCH_ROWS)
             except (duckdb.Error, pa.ArrowException) as error:
-                raise _refused(label, next(iter(str(wrong[0] if wrong else error).splitlines()), "")) from error
+                raise _refused_value_error(
+                    label, next(iter(str(wrong[0] if wrong else error).splitlines()), "")
+                ) from error
 
     def _texts(self, name: str, columns: list[_Copied], wrong: list[Exception]) -> pa.RecordBatchReader:
         """Return the rows as texts from which DuckDB reads the same values; ``wrong`` gets what stops it."""
@@ -282,7 +284,7 @@ _FITS: Mapping[str, Callable[[Any, str], bool]] = {
 """The values that a type holds as they are; DuckDB would cut, round or shift others."""
 
 
-def _refused(label: str, why: str) -> ConnectorError:
+def _refused_value_error(label: str, why: str) -> ConnectorError:
     return ConnectorError(
         f"a value of {label} cannot be imported: {why}",
         hint="change the value, leave the table out with exclude, or map the type to VARCHAR",

@@ -162,10 +162,10 @@ def test_the_prompt_tells_that_a_transaction_is_open(shell: Shell, say: Say) -> 
 
 
 def test_names_are_learned_from_the_lake_and_again_after_a_statement(shell: Shell, say: Say) -> None:
-    assert ("big", "numbers") in shell._known().tables
-    assert "select" in shell._known().keywords
+    assert ("big", "numbers") in shell._load_names().tables
+    assert "select" in shell._load_names().keywords
     say("CREATE TABLE fresh(a INTEGER);")
-    assert shell._known().tables["main", "fresh"] == ["a"]
+    assert shell._load_names().tables["main", "fresh"] == ["a"]
 
 
 _OWN_TERMINAL = """

@@ -56,7 +56,7 @@ class CheckResult:
         return {name: value if value is None else redact(value) for name, value in asdict(self).items()}
 
 
-def _bounded(
+def _run_bounded(
     area: str, what: str, check: Callable[[], list[CheckResult]], *, fix: str = "try again"
 ) -> list[CheckResult]:
     """Return the results of a check. An error is a result too, and so is a check that takes too long."""
@@ -120,7 +120,7 @@ def _checkup(context: Context) -> list[CheckResult]:
     """Return the results of all checks. No check takes longer than a few seconds."""
     misspelt = list(_check_variables())  # first, so that no other check reports them
     found = [*_check_installation(), *_check_extras(context)]
-    found += _bounded("Spark", "Java", lambda: list(_check_spark()))
+    found += _run_bounded("Spark", "Java", lambda: list(_check_spark()))
     found += misspelt
     try:
         config = context.config
@@ -331,11 +331,11 @@ def _check_lake(context: Context) -> Iterator[CheckResult]:
         return list(_catalog(opened[0]))
 
     try:
-        yield from _bounded("lake", "catalog", look, fix="check the URL, and that the database can be reached")
+        yield from _run_bounded("lake", "catalog", look, fix="check the URL, and that the database can be reached")
         if opened:
             store, files = find_store(opened[0]), _count_files(opened[0])
             fix = "check s3_endpoint, the keys and the network" if not store.is_local else "check the disk"
-            yield from _bounded(
+            yield from _run_bounded(
                 "lake",
                 "files",
                 lambda: [CheckResult("lake", "files", *_check_files(store, context.config, files))],

@@ -197,12 +197,12 @@ def _rows(data: bytes, url: str) -> Iterator[Action]:
         names = [name for name in _ACTIONS if name in file.schema_arrow.names]
         for batch in file.iter_batches(columns=names):
             for row in batch.to_pylist():
-                yield {name: _unmapped(value) for name, value in row.items() if value is not None}
+                yield {name: _to_action(value) for name, value in row.items() if value is not None}
     except (pa.ArrowException, OSError, ValueError) as error:
         raise CorruptFileError(f"the checkpoint {url} of a Delta table cannot be read: {error}") from None
 
 
-def _unmapped(action: Mapping[str, Any]) -> Action:
+def _to_action(action: Mapping[str, Any]) -> Action:
     """Return an action with its maps, which Arrow gives as lists of pairs, as dictionaries."""
     maps = ("partitionValues", "configuration")
     return {name: dict(value) if name in maps and value is not None else value for name, value in action.items()}
@@ -241,14 +241,14 @@ def _type(name: str, given: Any, mode: str) -> ForeignField:
     elif given.get("type") == "struct":
         return ForeignField("", "struct", children=tuple(_field(each, mode) for each in given["fields"]))
     elif given.get("type") == "array":
-        return ForeignField("", "list", children=(_named("element", _type(name, given["elementType"], mode)),))
+        return ForeignField("", "list", children=(_name_field("element", _type(name, given["elementType"], mode)),))
     elif given.get("type") == "map":
         key, value = _type(name, given["keyType"], mode), _type(name, given["valueType"], mode)
-        return ForeignField("", "map", children=(_named("key", key), _named("value", value)))
+        return ForeignField("", "map", children=(_name_field("key", key), _name_field("value", value)))
     raise UnsupportedFeatureError(f'a lake has no type for the column "{name}", which is {json.dumps(given)} in Delta')
 
 
-def _named(name: str, node: ForeignField) -> ForeignField:
+def _name_field(name: str, node: ForeignField) -> ForeignField:
     return ForeignField(name, node.type, children=node.children)
 
 
@@ -260,7 +260,7 @@ def _file(folder: Folder, add: Action, folders: Mapping[str, str]) -> ForeignFil
     # an empty text is NULL
     known = {name: values.get(stored) or None for name, stored in folders.items()}
     vector = add.get("deletionVector")
-    deleted = None if not vector else partial(_deleted, folder, dict(vector))
+    deleted = None if not vector else partial(_read_deleted, folder, dict(vector))
     return ForeignFile(_url(folder, str(add["path"])), known, deleted)
 
 
@@ -271,7 +271,7 @@ def _url(folder: Folder, path: str) -> str:
     return f"{folder.url}/{unquote(path)}"
 
 
-def _deleted(folder: Folder, vector: Action, rows: int) -> pa.Array:
+def _read_deleted(folder: Folder, vector: Action, rows: int) -> pa.Array:
     """Return the positions of a deletion vector of a file with that many rows."""
     with reading(f"a deletion vector of the Delta table {folder.url}"):
         return _vector(folder, vector, rows)

@@ -247,7 +247,7 @@ class _Files:
                     self._add_deletes(found, entry)
         for file, values in sorted(files, key=lambda pair: pair[0].url):
             concerned = self._positions.concern(file) or self._equality.concern(file)
-            yield ForeignFile(file.url, values, partial(self._deleted, file) if concerned else None)
+            yield ForeignFile(file.url, values, partial(self._read_deleted, file) if concerned else None)
 
     def _add_deletes(self, found: DataFile, entry: ManifestEntry) -> None:
         given = entry.data_file
@@ -268,7 +268,7 @@ class _Files:
                 values[name] = str(value)
         return values
 
-    def _deleted(self, file: DataFile, rows: int) -> pa.Array:
+    def _read_deleted(self, file: DataFile, rows: int) -> pa.Array:
         found = [pa.array([], pa.int64()), *self._positions.of(file, rows), *self._equality.of(file)]
         positions = pc.unique(pa.concat_arrays(found))
         return positions.take(pc.sort_indices(positions))

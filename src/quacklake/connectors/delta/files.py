@@ -74,7 +74,7 @@ def statistics(schema: pa.Schema, footer: pq.FileMetaData, rows: pa.Table | None
         bounds = _bounds(known)
         if bounds is None or not all(isfinite(value) for value in bounds if isinstance(value, float)):
             continue
-        low, high = (_bound(pa.scalar(value, field.type)) for value in bounds)
+        low, high = (_to_bound(pa.scalar(value, field.type)) for value in bounds)
         if len(str(low)) <= _MAX_BOUND and len(str(high)) <= _MAX_BOUND:
             least[field.name], most[field.name] = low, high
     found = {"numRecords": footer.num_rows, "minValues": least, "maxValues": most, "nullCount": nulls}
@@ -99,7 +99,7 @@ def _has_no_bound(column: pa.ChunkedArray) -> bool:
     return bool(pa.types.is_floating(column.type) and not pc.all(pc.is_finite(column)).as_py())
 
 
-def _bound(value: pa.Scalar) -> Any:
+def _to_bound(value: pa.Scalar) -> Any:
     if pa.types.is_timestamp(value.type):
         text = value.cast(pa.timestamp("us")).as_py().isoformat(timespec="microseconds")
         return f"{text}Z" if value.type.tz else text

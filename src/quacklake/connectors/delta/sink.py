@@ -143,7 +143,7 @@ class DeltaSink(EvolvingSink):
                     # the faster writer may have committed this very checkpoint: look again
                     if attempt == self._retries:
                         raise
-            info = self._committed(table, prepared.checkpoint_id)
+            info = self._find_commit(table, prepared.checkpoint_id)
         if uniform:
             self._write_iceberg()
         if self.mode == "upsert":
@@ -231,7 +231,7 @@ class DeltaSink(EvolvingSink):
         found = table.transaction_version(self.writer_id)
         return -1 if found is None else found
 
-    def _committed(self, table: DeltaTable, checkpoint_id: int) -> CommitInfo:
+    def _find_commit(self, table: DeltaTable, checkpoint_id: int) -> CommitInfo:
         """Return the commit of a checkpoint that the log has; the newest when that was long ago."""
         for commit in chain.from_iterable(map(table.history, _LOOKED_AT)):
             marks = (commit.get("quacklake.writer"), commit.get("quacklake.checkpoint"))

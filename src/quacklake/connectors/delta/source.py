@@ -78,7 +78,10 @@ class DeltaSource(TableSource):
     def commits(self, after: int, until: int) -> Iterator[tuple[int, Sequence[Unit]]]:
         """Yield each version with the rows that it added or changed."""
         for version in range(after + 1, until + 1):
-            yield version, [Unit("", partial(self._changes, version))] if self.options.feed else self._added(version)
+            yield (
+                version,
+                [Unit("", partial(self._changes, version))] if self.options.feed else self._find_added(version),
+            )
 
     def _table(self, version: int | datetime | None = None) -> DeltaTable:
         with failing("the Delta table cannot be opened"):
@@ -89,7 +92,7 @@ class DeltaSource(TableSource):
                 raise ConnectorError("the Delta table has a column mapping", hint=_ADOPT)
             return table
 
-    def _added(self, version: int) -> Sequence[Unit]:
+    def _find_added(self, version: int) -> Sequence[Unit]:
         """Return the files with new rows that a commit added."""
         actions = self._log(version)
         adds = [action["add"] for action in actions if "add" in action and action["add"].get("dataChange", True)]
@@ -125,7 +128,7 @@ class DeltaSource(TableSource):
                     columns = []
                     for field in schema:
                         if field.name in partition:
-                            columns.append(pa.repeat(_typed(partition[field.name], field.type), batch.num_rows))
+                            columns.append(pa.repeat(_parse_value(partition[field.name], field.type), batch.num_rows))
                         elif field.name in batch.schema.names:
                             columns.append(batch.column(field.name).cast(field.type))
                         else:
@@ -142,13 +145,13 @@ class DeltaSource(TableSource):
             # a file that the newest version has is missing for another reason
             if self._store.exists(path) or path in self._present_files():
                 raise
-            raise self._vacuumed(version) from None
+            raise self._vacuumed_error(version) from None
 
     def _present_files(self) -> set[str]:
         actions = pa.table(self._table().get_add_actions(flatten=False))
         return {unquote(path) for path in actions.column("path").to_pylist()}
 
-    def _vacuumed(self, version: int) -> SnapshotExpiredError:
+    def _vacuumed_error(self, version: int) -> SnapshotExpiredError:
         return SnapshotExpiredError(
             f"version {version} of the Delta table is gone: a vacuum has removed files of it",
             hint="begin without a checkpoint, or keep removed files for longer (delta.deletedFileRetentionDuration)",
@@ -163,7 +166,7 @@ class DeltaSource(TableSource):
         except (pa.ArrowException, ConnectorError) as error:
             actions = (action for line in self._log(version) for action in map(line.get, ("add", "remove", "cdc")))
             if not all(self._store.exists(unquote(action["path"])) for action in actions if action is not None):
-                raise self._vacuumed(version) from None
+                raise self._vacuumed_error(version) from None
             if isinstance(error, ConnectorError):
                 raise
             raise ConnectorError(f"the change data feed cannot be read: {str(error).splitlines()[0]}") from error
@@ -186,7 +189,7 @@ def _check_vectors(table: DeltaTable) -> None:
         raise ConnectorError("the Delta table has deletion vectors", hint=_ADOPT)
 
 
-def _typed(value: Any, kind: pa.DataType) -> pa.Scalar:
+def _parse_value(value: Any, kind: pa.DataType) -> pa.Scalar:
     """Return the value of a partition, which the log keeps as a text."""
     if value is None or value == "":
         return pa.scalar(None, kind)

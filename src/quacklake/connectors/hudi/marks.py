@@ -53,18 +53,18 @@ class WriterMarks:
     def last(self, timeline: Timeline | None) -> Mark:
         """Return the last checkpoint, that of the file or that of a commit."""
         marks = [Mark(*each) for each in self.versions(timeline).items()]
-        return max([self._kept(), *marks], key=lambda mark: mark.checkpoint)
+        return max([self._read_mark(), *marks], key=lambda mark: mark.checkpoint)
 
     def keep(self, mark: Mark) -> None:
         """Write a checkpoint into the file, unless that has a later one."""
-        if self._kept().checkpoint < mark.checkpoint:
+        if self._read_mark().checkpoint < mark.checkpoint:
             self.store.write(self._path, json.dumps(asdict(mark)).encode())
 
     @property
     def _path(self) -> str:
         return f"{FOLDER}writers/{quote(self.writer_id, safe='')}.json"
 
-    def _kept(self) -> Mark:
+    def _read_mark(self) -> Mark:
         if not self.store.exists(self._path):
             return Mark()
         return Mark(**json.loads(self.store.read(self._path)))

@@ -98,16 +98,16 @@ class HudiSource(TableSource):
                     # the commit began before the version, and was completed after it
                     slices.pop(file.group, None)
                 elif there is None or there.creation_instant_time != file.previous:
-                    raise _cleaned(version)
+                    raise _cleaned_error(version)
             if not commit.replaced <= known | set(slices):
-                raise _cleaned(version)
-        return [self._unit(timeline, version, each) for each in _sorted(slices.values())]
+                raise _cleaned_error(version)
+        return [self._unit(timeline, version, each) for each in _sort_slices(slices.values())]
 
     def commits(self, after: int, until: int) -> Iterator[tuple[int, Sequence[Unit]]]:
         """Yield each commit with the rows that it wrote."""
         timeline = self._load()
         for commit in timeline.after(after):
-            yield commit.version, self._written(timeline, commit)
+            yield commit.version, self._find_written(timeline, commit)
             if commit.version == until:
                 return
 
@@ -138,7 +138,7 @@ class HudiSource(TableSource):
             found = timeline.table.get_file_slices(_as_of(version))
         return {each.file_id: each for each in found}
 
-    def _written(self, timeline: Timeline, commit: Commit) -> Sequence[Unit]:
+    def _find_written(self, timeline: Timeline, commit: Commit) -> Sequence[Unit]:
         """Return the groups of files that a commit wrote rows into."""
         if commit.moves_only:
             return []
@@ -154,9 +154,9 @@ class HudiSource(TableSource):
         for file in commit.files:
             there = slices.get(file.group)
             if there is None or file.path not in (there.base_file_relative_path(), *there.log_files_relative_paths()):
-                raise _cleaned(commit.version)
+                raise _cleaned_error(commit.version)
             groups[file.group] = there
-        return [self._unit(timeline, commit.version, each, commit.instant) for each in _sorted(groups.values())]
+        return [self._unit(timeline, commit.version, each, commit.instant) for each in _sort_slices(groups.values())]
 
     def _unit(self, timeline: Timeline, version: int, files: HudiFileSlice, written: str | None = None) -> Unit:
         read = partial(self._read_slice, timeline, version, files, written)
@@ -178,18 +178,18 @@ class HudiSource(TableSource):
                 batches = merged.combine_chunks().to_batches(limit)
             for batch in batches:
                 rows = batch if written is None else batch.filter(pc.equal(batch.column(_TIME), written))
-                yield _fitted(rows, schema)
+                yield _fit_batch(rows, schema)
 
 
 def _as_of(version: int) -> HudiReadOptions:
     return HudiReadOptions().with_as_of_timestamp(str(version))
 
 
-def _sorted(slices: Iterable[HudiFileSlice]) -> list[HudiFileSlice]:
+def _sort_slices(slices: Iterable[HudiFileSlice]) -> list[HudiFileSlice]:
     return sorted(slices, key=lambda each: (each.partition_path, each.file_id))
 
 
-def _fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def _fit_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return the columns of a schema; those that a file does not have yet are NULL."""
     columns = [
         batch.column(field.name).cast(field.type)
@@ -200,7 +200,7 @@ def _fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.record_batch(columns, schema=schema)
 
 
-def _cleaned(version: int) -> SnapshotExpiredError:
+def _cleaned_error(version: int) -> SnapshotExpiredError:
     return SnapshotExpiredError(
         f"Hudi has removed files of the commit {version}",
         hint="begin without a checkpoint, or keep commits for longer",

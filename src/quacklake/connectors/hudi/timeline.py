@@ -119,7 +119,7 @@ class Timeline:
             options = HudiTable(location, dict(storage)).hudi_options()
         folder = _folder(options)
         # A listing that races with writers may show a commit and not the one before it. The second one shows both.
-        limit = max((done for _, done in _completed(store, folder, settled)), default="")
+        limit = max((done for _, done in _find_completed(store, folder, settled)), default="")
         with failing("the Hudi table cannot be opened"):
             table = HudiTable(location, dict(storage))
             timeline = table.get_timeline()
@@ -131,7 +131,7 @@ class Timeline:
         known = {each.timestamp: each for instants in lists for each in instants}
         found = [
             Commit(instant, done, known[instant], timeline)
-            for instant, done in _completed(store, folder, settled)
+            for instant, done in _find_completed(store, folder, settled)
             if done <= limit and instant in known
         ]
         return cls(table, store, tuple(sorted(found, key=lambda commit: commit.completed)), options)
@@ -187,7 +187,7 @@ def _folder(options: Mapping[str, str]) -> str:
     return f"{_ROOT}{options.get('hoodie.timeline.path', 'timeline')}/"
 
 
-def _completed(store: Store, folder: str, settled: bool) -> list[tuple[str, str]]:
+def _find_completed(store: Store, folder: str, settled: bool) -> list[tuple[str, str]]:
     """Return the instants of completed commits, and when each was completed; when it began, if that is not known."""
     paths = [entry.path.removeprefix(folder) for entry in store.list(folder)]
     names = [path for path in paths if "/" not in path]

@@ -98,7 +98,7 @@ def iceberg_split(spec: PartitionSpec, schema: Schema) -> Split | None:
         for values, rows in groups(table, keys):
             raw = {name: raw_value(value) for name, value in values.items()}
             shown = {
-                field.name: None if (value := raw[field.name]) is None else _shown(field, types[field.name], value)
+                field.name: None if (value := raw[field.name]) is None else _show_value(field, types[field.name], value)
                 for field in spec.fields
             }
             yield (
@@ -136,5 +136,5 @@ def raw_value(value: pa.Scalar) -> Any:
     return value.as_py()
 
 
-def _shown(field: PartitionField, kind: PrimitiveType, value: object) -> str:
+def _show_value(field: PartitionField, kind: PrimitiveType, value: object) -> str:
     return field.transform.to_human_string(kind, value)

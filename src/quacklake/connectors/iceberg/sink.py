@@ -127,7 +127,7 @@ class IcebergSink(EvolvingSink):
                         raise
         if self.mode == "upsert":
             _store(table).delete(file.path for file in prepared.data_files)
-        snapshot = self._committed(table, prepared.checkpoint_id)
+        snapshot = self._find_commit(table, prepared.checkpoint_id)
         time = datetime.now(UTC) if snapshot is None else datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC)
         return CommitInfo(prepared.checkpoint_id, 0 if snapshot is None else snapshot.snapshot_id, time)
 
@@ -200,7 +200,7 @@ class IcebergSink(EvolvingSink):
     def _last_checkpoint(self, table: Table) -> int:
         return int(table.properties.get(self._mark, -1))
 
-    def _committed(self, table: Table, checkpoint_id: int) -> Snapshot | None:
+    def _find_commit(self, table: Table, checkpoint_id: int) -> Snapshot | None:
         """Return the snapshot of a checkpoint, the current one when that has expired or there was nothing to add."""
         marks = {"quacklake.writer": self.writer_id, "quacklake.checkpoint": str(checkpoint_id)}
         found = [

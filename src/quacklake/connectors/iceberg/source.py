@@ -109,7 +109,7 @@ class IcebergSource(TableSource):
             if self.options.feed:
                 yield group[-1].snapshot_id, self._changes(table, group)
             else:
-                yield group[-1].snapshot_id, [unit for snapshot in group for unit in self._added(table, snapshot)]
+                yield group[-1].snapshot_id, [unit for snapshot in group for unit in self._find_added(table, snapshot)]
 
     def _changes(self, table: Table, group: Sequence[Snapshot]) -> Sequence[Unit]:
         """Return what a commit changed."""
@@ -132,9 +132,9 @@ class IcebergSource(TableSource):
                 f"the snapshot {before} of the Iceberg table has expired, and {after.snapshot_id} changed its rows",
                 hint="begin without a checkpoint",
             )
-        return [Unit("", partial(labelled, partial(self._compared, table, before, after.snapshot_id), None))]
+        return [Unit("", partial(labelled, partial(self._compare, table, before, after.snapshot_id), None))]
 
-    def _compared(self, table: Table, before: int | None, after: int) -> Iterator[pa.RecordBatch]:
+    def _compare(self, table: Table, before: int | None, after: int) -> Iterator[pa.RecordBatch]:
         schema = table.schema()
         scan, shape = ArrowScan(table.metadata, table.io, schema, AlwaysTrue()), schema.as_arrow()
 
@@ -146,7 +146,7 @@ class IcebergSource(TableSource):
             gone, come = changed_files(table, before, after)
             yield from compared(rows(gone), rows(come), shape, key, self.options.batch_rows)
 
-    def _added(self, table: Table, snapshot: Snapshot) -> Sequence[Unit]:
+    def _find_added(self, table: Table, snapshot: Snapshot) -> Sequence[Unit]:
         operation = _operation(snapshot)
         if operation == Operation.REPLACE:
             return []

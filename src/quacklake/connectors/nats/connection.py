@@ -313,7 +313,7 @@ class NatsConnection:
             return None
         if not words[3].startswith(b"$JS.ACK."):
             return self._message(self._line(deadline), deadline)
-        missing = line_end + 4 + self._checked(int(words[-1])) - len(self._buffer)
+        missing = line_end + 4 + self._check_size(int(words[-1])) - len(self._buffer)
         if missing <= 0:
             raise ConnectorUnavailableError("what the NATS server says is not the NATS protocol")
         self._receive(deadline, missing)
@@ -369,7 +369,7 @@ class NatsConnection:
         self._socket.sendall(b"CONNECT %s\r\nPING\r\n" % json.dumps(hello).encode())
         while (line := self._line()) != b"PONG":
             if line.startswith(b"-ERR"):
-                self._refused(line)
+                self._raise_refusal(line)
         self._inbox = f"_INBOX.{secrets.token_hex(11)}"
         self._socket.sendall(b"SUB %s.* 1\r\n" % self._inbox.encode())
         return self._socket
@@ -389,7 +389,7 @@ class NatsConnection:
         if line == b"PING":
             self._send(b"PONG\r\n")
         elif line.startswith(b"-ERR"):
-            self._refused(line)
+            self._raise_refusal(line)
         elif line.startswith(b"INFO "):
             self.info |= json.loads(line[5:])
 
@@ -397,7 +397,7 @@ class NatsConnection:
         # MSG <subject> <sid> [reply] <bytes>; HMSG <subject> <sid> [reply] <bytes of headers> <bytes>
         words = line.decode().split(" ")
         has_headers = words[0] == "HMSG"
-        size, head = self._checked(int(words[-1])), int(words[-2]) if has_headers else 0
+        size, head = self._check_size(int(words[-1])), int(words[-2]) if has_headers else 0
         reply = words[3] if len(words) == (6 if has_headers else 5) else ""
         if (missing := size + 2 - len(self._buffer) + self._place) > 0:
             self._receive(deadline, missing)
@@ -407,7 +407,7 @@ class NatsConnection:
             words[1], reply, self._buffer[start : start + head], self._buffer[start + head : start + size]
         )
 
-    def _checked(self, size: int) -> int:
+    def _check_size(self, size: int) -> int:
         if size > self._limit:
             raise ConnectorError(
                 f"a NATS message has {size} bytes, more than the limit of {self._limit}",
@@ -439,7 +439,7 @@ class NatsConnection:
             missing -= len(data)
         self._buffer, self._place = b"".join(parts), 0
 
-    def _refused(self, line: bytes) -> NoReturn:
+    def _raise_refusal(self, line: bytes) -> NoReturn:
         text = line[5:].decode(errors="replace").strip("'")
         if "authorization" in text.lower() or "authentication" in text.lower():
             raise ConfigError(

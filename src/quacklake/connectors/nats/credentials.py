@@ -83,7 +83,9 @@ class NatsAddress(NamedTuple):
         except ValueError as error:
             raise ConfigError(f"{parts.hostname!r} has a port that is not a number") from error
         if parts.scheme not in ("nats", "tls") or not parts.hostname:
-            raise ConfigError(f"{_shown(parts.scheme, parts.hostname)} is not a NATS address", hint="nats://host:4222")
+            raise ConfigError(
+                f"{_show_address(parts.scheme, parts.hostname)} is not a NATS address", hint="nats://host:4222"
+            )
         user, password = (unquote(part) if part is not None else None for part in (parts.username, parts.password))
         return cls(parts.hostname, port, parts.scheme == "tls", user, password)
 
@@ -100,5 +102,5 @@ class NatsAddress(NamedTuple):
         return str(self)  # without the password
 
 
-def _shown(scheme: str, host: str | None) -> str:
+def _show_address(scheme: str, host: str | None) -> str:
     return repr(f"{scheme}://{host or ''}")

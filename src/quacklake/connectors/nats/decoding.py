@@ -59,7 +59,7 @@ class Decoder:
             raise ConfigError(f"nats: the format {form} needs a schema", hint=hint)
         self.form = form
         self._connection = duckdb.connect(config={"enable_external_access": "false"})
-        self._types = _declared(self._connection, columns or "_data BLOB")
+        self._types = _declare_types(self._connection, columns or "_data BLOB")
         self._connection.execute("SET TimeZone = 'UTC'")
         self._wide = self._wider()
         arrow = arrow_table(self._connection, f"SELECT {', '.join(_nulls(self._types))}").schema
@@ -111,7 +111,7 @@ class Decoder:
             for name, kind in self._types.items():
                 value = f"row.{quote(name)}"
                 if name in self._wide:
-                    lost.append(_lost(value, kind, self._wide[name]))
+                    lost.append(_would_lose(value, kind, self._wide[name]))
                     value = f"TRY_CAST({value} AS {kind})"
                 parts.append(f"{quote(name)} := {value}")
             fits = f"row IS NOT NULL AND NOT ({' OR '.join(lost)})"
@@ -121,7 +121,7 @@ class Decoder:
         if found.null_count:
             missing = [place for place in np.flatnonzero(found.is_null().to_numpy()).tolist() if place not in bad]
             found = self._lenient(found.combine_chunks(), texts, missing, bad) if missing else found
-        return _unpacked(found.take(_others(len(bodies), bad)) if bad else found, self.columns), None, bad
+        return _unpack_structs(found.take(_others(len(bodies), bad)) if bad else found, self.columns), None, bad
 
     def _wider(self) -> dict[str, Any]:
         """Return the columns that JSON is read into as wider types, so that nothing is rounded, cut or shifted."""
@@ -142,7 +142,7 @@ class Decoder:
             reason = literal(f"{name} is not of type {kind}: ")
             wrong = f"{part} IS NULL"
             if name in self._wide:
-                wrong += f" OR {_lost(part, kind, self._wide[name])}"
+                wrong += f" OR {_would_lose(part, kind, self._wide[name])}"
                 part = f"TRY_CAST({part} AS {kind})"
             parts.append(f"{quote(name)} := {part}")
             if kind.id in _INTEGERS:
@@ -209,7 +209,7 @@ class Decoder:
             self._connection.unregister("messages")
 
 
-def _declared(connection: duckdb.DuckDBPyConnection, columns: str) -> dict[str, Any]:
+def _declare_types(connection: duckdb.DuckDBPyConnection, columns: str) -> dict[str, Any]:
     """Return the types of columns that are declared as in ``CREATE TABLE``."""
     try:
         statements = connection.extract_statements(f"CREATE TEMP TABLE declared ({columns})")
@@ -222,7 +222,7 @@ def _declared(connection: duckdb.DuckDBPyConnection, columns: str) -> dict[str, 
     return dict(zip(described.columns, described.types, strict=True))
 
 
-def _lost(value: str, kind: Any, wide: Any) -> str:
+def _would_lose(value: str, kind: Any, wide: Any) -> str:
     """Return a condition that is true where a value of the wider type does not fit."""
     return f"CAST(TRY_CAST({value} AS {kind}) AS {wide}) IS DISTINCT FROM {value}"
 
@@ -255,7 +255,7 @@ def _from_text(value: str, kind: Any) -> str:
     if wide == str(kind):
         return cast
     told = f"TRY_CAST({value} AS {wide})"
-    return f"CASE WHEN NOT ({_lost(told, kind, wide)}) THEN TRY_CAST({told} AS {kind}) END"
+    return f"CASE WHEN NOT ({_would_lose(told, kind, wide)}) THEN TRY_CAST({told} AS {kind}) END"
 
 
 def literal(text: str) -> str:
@@ -290,7 +290,7 @@ def _others(count: int, places: Iterable[int]) -> npt.NDArray[np.int64]:
     return np.flatnonzero(kept)
 
 
-def _unpacked(structs: pa.ChunkedArray | pa.StructArray, schema: pa.Schema) -> pa.Table:
+def _unpack_structs(structs: pa.ChunkedArray | pa.StructArray, schema: pa.Schema) -> pa.Table:
     array = structs.combine_chunks() if isinstance(structs, pa.ChunkedArray) else structs
     return pa.table([array.field(place) for place in range(len(schema))], names=schema.names).cast(schema)
 

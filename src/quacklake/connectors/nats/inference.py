@@ -144,7 +144,7 @@ def _json_type(connection: duckdb.DuckDBPyConnection, name: str, shape: Any) -> 
 def _candidates(connection: duckdb.DuckDBPyConnection, name: str, shape: Any) -> list[tuple[str, Any]]:
     """Return types that the values may be, with their form for DuckDB's JSON functions."""
     if isinstance(shape, dict | list):
-        kind, wanted = _nested(shape)
+        kind, wanted = _infer_nested(shape)
         return [(kind, wanted)] if kind else []
     if shape in ("UBIGINT", "BIGINT", "HUGEINT"):
         return [("BIGINT", "BIGINT"), ("UBIGINT", "UBIGINT")]
@@ -157,13 +157,13 @@ def _candidates(connection: duckdb.DuckDBPyConnection, name: str, shape: Any) ->
     return []
 
 
-def _nested(shape: Any) -> tuple[str, Any]:
+def _infer_nested(shape: Any) -> tuple[str, Any]:
     """Return a nested type, an empty one for values without a common type."""
     if isinstance(shape, list):
-        kind, wanted = _nested(shape[0])
+        kind, wanted = _infer_nested(shape[0])
         return (f"{kind}[]", [wanted]) if kind else ("", None)
     if isinstance(shape, dict):
-        inner = {name: _nested(child) for name, child in shape.items()}
+        inner = {name: _infer_nested(child) for name, child in shape.items()}
         if not inner or not all(kind for kind, _ in inner.values()):
             return "", None
         fields = ", ".join(f"{quote(name)} {kind}" for name, (kind, _) in inner.items())

@@ -148,12 +148,12 @@ def delivered(buffer: bytes, place: int) -> tuple[Delivered | None, int]:
     Anything else at the place, such as a status, is left there, and None returned.
     """
     try:
-        return _delivered(buffer, place, None)
+        return _parse_delivered(buffer, place, None)
     except pa.ArrowInvalid:  # a body has a line that looks like the beginning of a message
-        return _delivered(buffer, place, 1)
+        return _parse_delivered(buffer, place, 1)
 
 
-def _delivered(buffer: bytes, place: int, most: int | None) -> tuple[Delivered | None, int]:
+def _parse_delivered(buffer: bytes, place: int, most: int | None) -> tuple[Delivered | None, int]:
     received = np.frombuffer(buffer, np.uint8, offset=place) if place < len(buffer) else np.empty(0, np.uint8)
     starts, ends, has_headers = (each[:most] for each in _heads(received))
     if not len(starts) or starts[0]:

@@ -90,7 +90,7 @@ class NatsSink(StagedSink):
 
     def last_checkpoint(self) -> int | None:
         """Return the last checkpoint that is known to be published; None where none is."""
-        last = self._published(self._look().created)[0]
+        last = self._find_published(self._look().created)[0]
         return None if last < 0 else last
 
     def write_batch(self, batch: pa.RecordBatch) -> None:
@@ -102,7 +102,7 @@ class NatsSink(StagedSink):
         stage = self.stage
         there = self._look()  # first: what fails after the files were taken would lose them
         reach("connector.nats.prepare.before")
-        prepared = self._prepared(checkpoint_id, stage.take(), there)
+        prepared = self._prepare_commit(checkpoint_id, stage.take(), there)
         reach("connector.nats.prepare.after")
         return prepared
 
@@ -112,7 +112,7 @@ class NatsSink(StagedSink):
         created, after, window = _state(prepared)
         connection = self._connect()
         checked(self.stream, self.stream.look(connection), created, after)
-        checkpoint, version = self._published(created)
+        checkpoint, version = self._find_published(created)
         if checkpoint < prepared.checkpoint_id:
             version = self._publish(prepared, created, after, window)
             reach("connector.nats.commit.after")
@@ -127,7 +127,7 @@ class NatsSink(StagedSink):
         if prepared is None:
             return
         check_staged(self._store, self._folder, prepared)
-        if self._begun(prepared):
+        if self._has_begun(prepared):
             return
         self._store.delete(file.path for file in prepared.data_files)
 
@@ -139,7 +139,7 @@ class NatsSink(StagedSink):
             self._connection.close()
         self._stage = self._connection = None
 
-    def _prepared(self, checkpoint_id: int, files: tuple[WrittenFile, ...], there: StreamRange) -> PreparedCommit:
+    def _prepare_commit(self, checkpoint_id: int, files: tuple[WrittenFile, ...], there: StreamRange) -> PreparedCommit:
         prepared = PreparedCommit(
             checkpoint_id,
             files,
@@ -178,7 +178,7 @@ class NatsSink(StagedSink):
             progress = Progress(messages.total, after, window, fresh=fresh)
             version = max(after, self._publisher(prepared).publish(progress, messages.read))
         except CorruptFileError:
-            checkpoint, version = self._published(created)
+            checkpoint, version = self._find_published(created)
             if checkpoint < prepared.checkpoint_id:
                 raise
             return version  # another process was quicker, and has removed the files
@@ -191,7 +191,7 @@ class NatsSink(StagedSink):
         created = _state(prepared)[0]
         return Publisher(self.stream, self._connect(), label, created, has_ids=has_ids, trusting=self._trusting)
 
-    def _begun(self, prepared: PreparedCommit) -> bool:
+    def _has_begun(self, prepared: PreparedCommit) -> bool:
         """Return whether the stream has anything of a commit. One that was recreated has nothing."""
         created, after, _ = _state(prepared)
         try:
@@ -200,11 +200,11 @@ class NatsSink(StagedSink):
             return False
         if there.created != created or there.last < after:
             return False
-        if self._published(created)[0] >= prepared.checkpoint_id:
+        if self._find_published(created)[0] >= prepared.checkpoint_id:
             return True
         return len(self._publisher(prepared).look(after).own_numbers) > 0
 
-    def _published(self, created: str) -> tuple[int, int]:
+    def _find_published(self, created: str) -> tuple[int, int]:
         """Return the last checkpoint that is published whole and the sequence of its end, -1 and 0 for none."""
         path = f"{self._folder}published.json"
         if not self._store.exists(path):
@@ -228,14 +228,14 @@ class _StagedMessages:
         self._files = files
         self.total = 0
         for file in files:
-            with self._opened(file) as parquet:
+            with self._open_file(file) as parquet:
                 self.total += parquet.metadata.num_rows
 
     def read(self, done: Done) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield the messages with the number of the first; files of which all are done are left out."""
         number = 0
         for file in self._files:
-            with self._opened(file) as parquet:
+            with self._open_file(file) as parquet:
                 metadata = parquet.metadata
                 if done[number : number + metadata.num_rows].all():
                     number += metadata.num_rows
@@ -248,7 +248,7 @@ class _StagedMessages:
                     number += batch.num_rows
 
     @contextmanager
-    def _opened(self, file: WrittenFile) -> Iterator[pq.ParquetFile]:
+    def _open_file(self, file: WrittenFile) -> Iterator[pq.ParquetFile]:
         with self._store.open_input(file.path) as source:
             try:
                 parquet = pq.ParquetFile(source)

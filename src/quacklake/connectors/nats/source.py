@@ -169,19 +169,19 @@ class NatsSource:
 
     def _next(self, connection: NatsConnection) -> pa.RecordBatch | None:
         try:
-            messages = self._fetched(connection)
+            messages = self._take_fetched(connection)
             if messages is None:  # the rest was deleted, or has other subjects
                 self._sequence = self._range_end - 1
                 self._forget()
                 return None
             if messages.last + 1 < self._range_end:
                 self._ahead = self._reader.submit(self._read_on)
-            return self._decoded(messages)
+            return self._decode(messages)
         except BaseException:
             self._forget()  # what was read and not returned is read again
             raise
 
-    def _fetched(self, connection: NatsConnection) -> StoredMessages | None:
+    def _take_fetched(self, connection: NatsConnection) -> StoredMessages | None:
         """Return the next messages, which were read while those before were decoded."""
         if self._ahead is not None:
             ahead, self._ahead = self._ahead, None
@@ -212,7 +212,7 @@ class NatsSource:
                 self._range.close()
         self._ahead = self._range = None
 
-    def _decoded(self, messages: StoredMessages) -> pa.RecordBatch | None:
+    def _decode(self, messages: StoredMessages) -> pa.RecordBatch | None:
         decoded = self._fixed_decoder().decode(messages)
         if decoded.rejected.num_rows:
             if self._fails:

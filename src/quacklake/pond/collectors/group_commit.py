@@ -84,7 +84,7 @@ class SeriesWriter:
     def _commit(self, batches: Sequence[Batch]) -> None:
         """Commit all batches as one version of each series."""
         try:
-            imported = self._run.transact(lambda fs: self._append(fs, _merged(batches)))
+            imported = self._run.transact(lambda fs: self._append(fs, _merge_batches(batches)))
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
             raise InputError(f"the rows do not fit together: {str(error).splitlines()[0]}") from error
         self.commits += 1
@@ -108,7 +108,7 @@ def _answer(answers: Sequence[tuple[Batch, QuacklakeError | None]]) -> None:
         batch.done.set()
 
 
-def _merged(batches: Sequence[Batch]) -> dict[str, pa.Table]:
+def _merge_batches(batches: Sequence[Batch]) -> dict[str, pa.Table]:
     found: dict[str, list[pa.Table]] = {}
     for batch in batches:
         for name, table in batch.tables.items():

@@ -83,14 +83,14 @@ class HttpClient:
 
     def get(self, path: str, query: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None) -> Reply:
         """Return the answer to a GET, whatever its status, after repetitions where they can help."""
-        return self._repeated("GET", f"{path}?{urlencode(query)}" if query else path, headers, None)
+        return self._send_repeatedly("GET", f"{path}?{urlencode(query)}" if query else path, headers, None)
 
     def post_form(self, path: str, form: Mapping[str, str]) -> Reply:
         """Return the answer to a form."""
         kind = {"Content-Type": "application/x-www-form-urlencoded"}
-        return self._repeated("POST", path, kind, urlencode(form).encode())
+        return self._send_repeatedly("POST", path, kind, urlencode(form).encode())
 
-    def _repeated(self, method: str, path: str, headers: Mapping[str, str] | None, body: bytes | None) -> Reply:
+    def _send_repeatedly(self, method: str, path: str, headers: Mapping[str, str] | None, body: bytes | None) -> Reply:
         for attempt in range(self.limits.retries + 1):
             failure: ConnectorUnavailableError
             wait = _FIRST_WAIT * 2**attempt * random.uniform(0.5, 1.0)

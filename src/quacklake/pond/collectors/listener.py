@@ -202,7 +202,7 @@ class _Handler(BaseHTTPRequestHandler):
             "/query": self._query,
         }
         try:
-            if not self._allowed(query):
+            if not self._is_allowed(query):
                 self._refuse(401, "unauthorized", "the token is wrong or missing")
             elif split.path not in posts:
                 self._refuse(404, "not found", f"there is no {split.path[:80]}")
@@ -256,7 +256,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _body(self) -> bytes:
         return read_body(self.rfile, self.headers, self.options.max_body)  # type: ignore[arg-type]
 
-    def _allowed(self, query: Mapping[str, str]) -> bool:
+    def _is_allowed(self, query: Mapping[str, str]) -> bool:
         if self.token is None:
             return True
         kind, _, sent = self.headers.get("Authorization", "").partition(" ")

@@ -88,7 +88,7 @@ def _mirror(fs: FS, folder: str, active: Sequence[Path], archived: Sequence[Path
     for path in active:
         copy = fs.find(join(folder, path.name))
         if copy is not None and not _continues(copy.node.size, copy.node.sha256, path):
-            done += _rotated(fs, folder, copy.path, archived)
+            done += _finish_rotated(fs, folder, copy.path, archived)
     kept = {each.node.sha256 for each in fs.glob(f"{folder}/*") if each.node.file_type is EntryType.DATA}
     for path in archived:
         if hash_of(path) not in kept:
@@ -106,7 +106,7 @@ def _continues(size: int | None, sha256: str | None, path: Path) -> bool:
     return size is not None and sha256 is not None and begins_with(path, size, sha256)
 
 
-def _rotated(fs: FS, folder: str, copy: str, archived: Sequence[Path]) -> list[Imported]:
+def _finish_rotated(fs: FS, folder: str, copy: str, archived: Sequence[Path]) -> list[Imported]:
     """Give the pond's copy the name of the archived file that goes on where it ended, and bring it to its end.
 
     Without such a file the copy keeps its bytes, under a name of its own.

@@ -41,19 +41,21 @@ class _Component:
         kind = options.text("type")
         offset = _number(options, "offset", 0.0)
         if kind == "line":
-            return cls(_done(options, f"{offset} + s * {_number(options, 'slope', 0.0)}"))
+            return cls(_finish_options(options, f"{offset} + s * {_number(options, 'slope', 0.0)}"))
         if kind not in _KINDS:
             raise ConfigError(f"there is no component {kind!r}", hint=nearest(kind, _KINDS) or ", ".join(_KINDS))
         amplitude = _number(options, "amplitude", 1.0)
         if kind == "noise":
             own = _whole(options, "seed", seed)
-            return cls(_done(options, f"{offset} + {amplitude} * (hash(s, {own}) / 9223372036854775808.0 - 1)"))
+            return cls(
+                _finish_options(options, f"{offset} + {amplitude} * (hash(s, {own}) / 9223372036854775808.0 - 1)")
+            )
         period, phase = _seconds(options, "period"), _number(options, "phase", 0.0)
         wave = _PERIODIC[kind].format(turn=f"(s / {period} + {phase})")
-        return cls(_done(options, f"{offset} + {amplitude} * {wave}"))
+        return cls(_finish_options(options, f"{offset} + {amplitude} * {wave}"))
 
 
-def _done(options: Options, sql: str) -> str:
+def _finish_options(options: Options, sql: str) -> str:
     options.finish()
     return f"({sql})"
 

@@ -76,9 +76,9 @@ class TimeseriesJoin(RowsFactory):
             limits = time_filter(time, each.begin, each.end)
             condition = "" if limits is None else f" WHERE {limits}"
             scopes.setdefault(each.scope, []).append(f"SELECT {columns} FROM {source}{condition}")
-        return self._joined(relations, schema, scopes, times)
+        return self._join_scopes(relations, schema, scopes, times)
 
-    def _joined(
+    def _join_scopes(
         self, relations: Relations, schema: str, scopes: Mapping[str, list[str]], times: Mapping[str, str]
     ) -> str:
         """Return the join of the scopes, each of which becomes a view with the names its columns have in the end."""

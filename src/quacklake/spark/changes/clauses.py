@@ -91,7 +91,7 @@ def stage(
     places = [POSITION, FILE_ID, VERSION, ROW_ID, *([SOURCE_ID] if source else [])]
     with computing():
         given = _columns(table, clauses) if values else []
-        parts = [_numbered(part, clauses, source=source).select(*places, _CLAUSE, *given) for part in joined]
+        parts = [_number_clauses(part, clauses, source=source).select(*places, _CLAUSE, *given) for part in joined]
         rows = reduce(DataFrame.union, parts)
         schema = rows.schema
     kinds = [UPDATED if clause.values is not None else DELETED for clause in clauses]
@@ -99,9 +99,9 @@ def stage(
     kind = f"coalesce(try_element_at(map({known}), {_CLAUSE}), {SEEN})" if kinds else f"{SEEN}"
     select = [f"{kind} AS {KIND}", FILE_ID, VERSION, POSITION, ROW_ID]
     if values:
-        types = _given(table, schema, time=time)
+        types = _type_values(table, schema, time=time)
         columns = enumerate(table.schema.columns)
-        select += [f"{_assigned(column, i, clauses, types, time=time)} AS c{i}" for i, column in columns]
+        select += [f"{_assign_value(column, i, clauses, types, time=time)} AS c{i}" for i, column in columns]
     read = staged_schema(table, values=values, time=time)
     if source:
         select.append(SOURCE_ID)
@@ -109,7 +109,7 @@ def stage(
     return staging.put(rows, select, read)
 
 
-def _numbered(joined: DataFrame, clauses: Sequence[ChangeClause], *, source: bool) -> DataFrame:
+def _number_clauses(joined: DataFrame, clauses: Sequence[ChangeClause], *, source: bool) -> DataFrame:
     """Return the rows to change, each with the number of the first clause that applies."""
     number, some = f.lit(None).cast("int"), f.lit(False)
     for index, clause in reversed(list(enumerate(clauses))):
@@ -135,7 +135,7 @@ def _columns(table: TableInfo, clauses: Sequence[ChangeClause]) -> list[SparkCol
     return found
 
 
-def _given(table: TableInfo, schema: StructType, *, time: bool) -> dict[str, Column]:
+def _type_values(table: TableInfo, schema: StructType, *, time: bool) -> dict[str, Column]:
     """Return the values of clauses as columns with their own types. Raise ``SchemaMismatchError``."""
     fields = [field for field in schema.fields if field.name.startswith("v")]
     only = StructType([StructField(field.name, field.dataType) for field in fields])
@@ -151,7 +151,7 @@ def _given(table: TableInfo, schema: StructType, *, time: bool) -> dict[str, Col
     return given
 
 
-def _assigned(
+def _assign_value(
     column: Column, i: int, clauses: Sequence[ChangeClause], given: Mapping[str, Column], *, time: bool
 ) -> str:
     """Return the SQL of the new value of a column, in the type in which Spark stores it."""

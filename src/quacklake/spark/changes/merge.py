@@ -162,7 +162,7 @@ class SparkMerge(MergeBuilder):
             given = given_columns(self._columns, table, time=time)
         if any(clause.takes_all for clause in statement.clauses):
             match_given(given, table.schema, table.qualified_name, partial=True)
-        known = self._known(table)
+        known = self._type_source(table)
         both, own = self._engine.scope(target=table.schema, source=known), self._engine.scope(source=known)
         keys, on = _matching(statement, table, given, both)
         lonely, inserts = statement.has("target"), statement.has("source")
@@ -191,7 +191,7 @@ class SparkMerge(MergeBuilder):
         finally:
             staging.discard()
 
-    def _known(self, table: TableInfo) -> TableSchema:
+    def _type_source(self, table: TableInfo) -> TableSchema:
         """Return the columns of the source with their own types, for expressions."""
         schema = self._source.schema
         found = with_variants(given_schema(arrow_schema(schema, required=False), table.qualified_name), schema)

@@ -285,9 +285,9 @@ class Changes:
         for answer in answers:
             if isinstance(answer, InputError):
                 raise answer
-        return self._apply(None, self._found(done, where), written)
+        return self._apply(None, self._collect_found(done, where), written)
 
-    def _found(self, done: Sequence[DeletedRows], where: Filter) -> FoundRows:
+    def _collect_found(self, done: Sequence[DeletedRows], where: Filter) -> FoundRows:
         """Return the rows that tasks have found, and the inlined ones, which are here."""
         known = [(each.file_id, each.positions) for each in done if each.positions is not None]
         positions = [pa.table([pa.repeat(id_, len(some)), some], schema=_POSITIONS) for id_, some in known]
@@ -405,9 +405,9 @@ class Changes:
 
     def _write_kept(self, rows: DataFrame | None, found: FoundRows, rewritten: set[int]) -> int:
         """Write updated rows and the remaining rows of rewritten files under their row ids. Return their number."""
-        frames = [self._updated(rows)] if found.updated and rows is not None else []
+        frames = [self._update_rows(rows)] if found.updated and rows is not None else []
         if rewritten:
-            frames.append(self._copied(self._places(rows, found), rewritten))
+            frames.append(self._copy_rows(self._places(rows, found), rewritten))
         if not frames:
             return 0
         frame = frames[0] if len(frames) == 1 else frames[0].union(frames[1])
@@ -415,7 +415,7 @@ class Changes:
         written = SparkRows(self.context, self.engine.writer, frame, kept=kept, count=found.updated)
         return add_rows(self.tx, self.table, written)
 
-    def _updated(self, staged: DataFrame) -> DataFrame:
+    def _update_rows(self, staged: DataFrame) -> DataFrame:
         time = has_time(self.engine.writer.session)
         select = [
             f"{shown(f'c{i}', as_stored(column), column, time=time)} AS {quote(column.name)}"
@@ -423,7 +423,7 @@ class Changes:
         ]
         return staged.filter(f"{KIND} = {UPDATED}").selectExpr(*select, ROW_ID)
 
-    def _copied(self, gone: DataFrame, ids: set[int]) -> DataFrame:
+    def _copy_rows(self, gone: DataFrame, ids: set[int]) -> DataFrame:
         kept = self.engine.scan.frame(self.plan.of_files(ids), rows=True)
         rows = kept.join(gone, [FILE_ID, POSITION], "left_anti")
         return rows.select(*(f.expr(quote(name)) for name in self.table.schema.names), ROW_ID)

@@ -263,10 +263,10 @@ class DriverService:
             start = source.start(found.starting)
             if last <= start["after"] and "state" not in start:
                 return []
-            return self._packed(source, start, {**start, "after": last}, schema)
+            return self._pack_slices(source, start, {**start, "after": last}, schema)
         view = self._at(found, None if found.flag("followLatest") else pin).view()
         table = view.find_table(found.table.schema, found.table.name)
-        columns, time = _asked(table, schema, changes=False)
+        columns, time = _choose_columns(table, schema, changes=False)
         pushed = pushed_sql((PushedFilter(*each) for each in filters), table.schema)
         where = _all_of([found.get("where"), pushed])
         context = self._lake(found).context
@@ -293,7 +293,7 @@ class DriverService:
             )
         return found
 
-    def _served(self, options: Mapping[str, str], pin: int | None) -> _Served:
+    def _find_served(self, options: Mapping[str, str], pin: int | None) -> _Served:
         if "stream" in options:
             return self._streams[options["stream"]]
         raw = UUID in options
@@ -301,22 +301,22 @@ class DriverService:
         return _Served(self._source(found, pin), found.starting, raw)
 
     def _start(self, options: Mapping[str, str], pin: int | None) -> dict[str, int]:
-        served = self._served(options, pin)
+        served = self._find_served(options, pin)
         return dict(served.source.start(served.starting))
 
     def _latest(self, options: Mapping[str, str], pin: int | None, start: Position) -> dict[str, int]:
-        return dict(self._served(options, pin).source.latest(start))
+        return dict(self._find_served(options, pin).source.latest(start))
 
     def _between(
         self, options: Mapping[str, str], pin: int | None, start: Position, end: Position, schema: str
     ) -> list[bytes]:
-        served = self._served(options, pin)
+        served = self._find_served(options, pin)
         if served.raw:
             return [pickle.dumps(part) for part in slices_of(served.source, served.source.plan(start, end))]
-        return self._packed(served.source, start, end, schema)
+        return self._pack_slices(served.source, start, end, schema)
 
-    def _packed(self, source: StreamSource, start: Position, end: Position, schema: str) -> list[bytes]:
-        columns, time = _asked(source.table, schema, changes=source.changes)
+    def _pack_slices(self, source: StreamSource, start: Position, end: Position, schema: str) -> list[bytes]:
+        columns, time = _choose_columns(source.table, schema, changes=source.changes)
         found = []
         for part in slices_of(source, source.plan(start, end)):
             called = {column.id: name for column, name in zip(part.columns, part.names, strict=True)}
@@ -325,7 +325,7 @@ class DriverService:
         return found
 
 
-def _asked(table: TableInfo, schema: str, *, changes: bool) -> tuple[tuple[Column, ...], bool]:
+def _choose_columns(table: TableInfo, schema: str, *, changes: bool) -> tuple[tuple[Column, ...], bool]:
     """Return the columns that Spark requests, and True if it shows times as such. Raise ``SchemaMismatchError``."""
     wanted = StructType.fromJson(json.loads(schema))
     time = has_times(wanted)

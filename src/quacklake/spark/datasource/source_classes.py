@@ -135,11 +135,11 @@ class TableStream(DataSourceStreamReader):
         # Spark asks for it after the first latestOffset, and it must be the start of that call
         if self._first is None:
             self._first = self._ask("start", **self._asked)
-        return self._marked(self._first)
+        return self._mark_position(self._first)
 
     def latestOffset(self) -> dict[str, int]:
         start = self.initialOffset() if self._position is None else self._position
-        return self._marked(self._ask("latest", **self._asked, start=start))
+        return self._mark_position(self._ask("latest", **self._asked, start=start))
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         self._position = end
@@ -153,7 +153,7 @@ class TableStream(DataSourceStreamReader):
         # a sink must see a batch without rows too, which takes one task
         return [Part(part) for part in found or [None]]
 
-    def _marked(self, position: dict[str, int]) -> dict[str, int]:
+    def _mark_position(self, position: dict[str, int]) -> dict[str, int]:
         """Return a position with the start of the stream, if it is known: offsets of older versions do not hold it."""
         first = self._first
         if first is None:

@@ -181,7 +181,7 @@ class TableSink:
         """Remove the files of a write that was abandoned before its commit was tried."""
         known = self._writes.pop(write, None)
         if known is not None:
-            _remove(known, _unpacked(written))
+            _remove(known, _unpack_rows(written))
 
     def _is_dynamic(self, options: FormatOptions) -> bool:
         """Return True when only partitions with new rows are replaced, by the option or else by the session."""
@@ -223,7 +223,7 @@ class TableSink:
             self._tried.discard(batch)
             return
         found = FormatOptions.parse(options, WRITE_STREAM)
-        _remove(_Write(self._find_lake(found), found, overwrite), _unpacked(written))
+        _remove(_Write(self._find_lake(found), found, overwrite), _unpack_rows(written))
 
     def _content(self, options: FormatOptions, batch: _Batch) -> BatchContent | None:
         """Return what a batch holds; None where the place of the checkpoint is unknown, so that only numbers count."""
@@ -240,7 +240,7 @@ class TableSink:
         return replace(content, accepted=options.batch("restartFrom") == batch.epoch)
 
     def _end(self, write: _Write, written: Sequence[bytes], batch: _Batch | None = None) -> None:
-        rows = _unpacked(written)
+        rows = _unpack_rows(written)
         try:
             self._commit(write, rows, batch)
         except CommitUnknown:
@@ -307,7 +307,7 @@ def has_times(type_: DataType) -> bool:
     return type_.simpleString().startswith("time(") or any(map(has_times, inner_types(type_)))
 
 
-def _unpacked(written: Sequence[bytes]) -> list[TaskRows]:
+def _unpack_rows(written: Sequence[bytes]) -> list[TaskRows]:
     return [pickle.loads(each) for each in written]
 
 

@@ -43,7 +43,7 @@ def called(translator: Translator, node: Node, arguments: Sequence[Typed]) -> Ty
 # -- texts -------------------------------------------------------------------------------------------------------------
 
 
-def _joined(call: TranslatedCall) -> str | None:
+def _translate_concat(call: TranslatedCall) -> str | None:
     if any(each.column.nested or each.type == "blob" for each in call.arguments):
         return None
     call.type = TEXT  # DuckDB has no type for a value that is always NULL
@@ -63,7 +63,7 @@ def _case_of(word: str, value: str) -> str:
     return f"CASE WHEN {value} RLIKE {literal(f'[{_ODD[word]}]')} THEN {wrong} ELSE {word}({value}) END"
 
 
-def _cased(word: str) -> Maker:
+def _make_case(word: str) -> Maker:
     return lambda call: _case_of(word, call.sql(0)) if call.are_texts() else None
 
 
@@ -87,7 +87,7 @@ def _end(call: TranslatedCall) -> str | None:
     return f"{call.name}({call.sql(0)}, {length})" if fits else None
 
 
-def _trimmed(side: str, spaces: str) -> Maker:
+def _make_trim(side: str, spaces: str) -> Maker:
     """Return a translation of ``trim``, which removes every kind of space in DuckDB, or the given characters."""
 
     def made(call: TranslatedCall) -> str | None:
@@ -109,7 +109,7 @@ def _position(call: TranslatedCall) -> str | None:
     return f"CAST(instr({', '.join(call.all(TEXT))}) AS BIGINT)" if call.are_texts() else None
 
 
-def _padded(call: TranslatedCall) -> str | None:
+def _translate_pad(call: TranslatedCall) -> str | None:
     fits = call.types[0] in TEXTS and (call.number(1) or 0) > 0 and bool(call.constant(2))
     return f"{call.name}({call.sql(0)}, {call.number(1)}, {call.sql(2)})" if fits else None
 
@@ -148,7 +148,7 @@ def _days(call: TranslatedCall) -> str | None:
     return f"{'date_add' if call.name == '+' else 'date_sub'}({date.sql}, CAST({days.sql} AS INT))"
 
 
-def _shifted(call: TranslatedCall) -> str | None:
+def _translate_shift(call: TranslatedCall) -> str | None:
     """Translate a time plus or minus a constant interval: first the months, then the rest."""
     order = (0, 1) if call.types[1] == "interval" else (1, 0)
     time, span = (call.arguments[number] for number in order)
@@ -191,7 +191,7 @@ def _date_part(call: TranslatedCall) -> str | None:
 _CLOCK = ("hour", "minute", "second")
 
 
-def _truncated(call: TranslatedCall) -> str | None:
+def _translate_trunc(call: TranslatedCall) -> str | None:
     unit = (call.constant(0) or "").lower()
     if call.types[1] in STAMPS and unit in _CLOCK:
         # date_trunc of Spark would go by the time zone of the session, in which an hour may be missing
@@ -247,7 +247,7 @@ def _sum(call: TranslatedCall) -> str | None:
         return _arithmetic(call)
     if result in ("date", "int64"):
         return _days(call)
-    return _shifted(call) if result in (*STAMPS, "timestamptz") else None
+    return _translate_shift(call) if result in (*STAMPS, "timestamptz") else None
 
 
 def _arithmetic(call: TranslatedCall) -> str | None:
@@ -276,7 +276,7 @@ def _arithmetic(call: TranslatedCall) -> str | None:
     return f"CAST({sides[0]} {call.name} {sides[1]} AS {type_name(result)})"
 
 
-def _divided(call: TranslatedCall) -> str | None:
+def _translate_division(call: TranslatedCall) -> str | None:
     """Translate ``/``, which gives infinity or NaN for a division by zero."""
     result = call.type.type
     if not all(map(is_number, call.types)) or result not in FLOATS:
@@ -297,7 +297,7 @@ def _divided(call: TranslatedCall) -> str | None:
 def _whole_division(call: TranslatedCall) -> str | None:
     """Translate ``//``, which gives NULL for a division by zero, also for floats, which it divides unchanged."""
     if call.type.type in FLOATS:
-        made = _divided(call)
+        made = _translate_division(call)
         return None if made is None else f"CASE WHEN {call.all(call.type)[1]} <> 0 THEN {made} END"
     if call.type.type not in INTEGERS or not all(type_ in INTEGERS for type_ in call.types):
         return None
@@ -413,33 +413,33 @@ def _is_nan(call: TranslatedCall) -> str | None:
 
 
 _MAKERS: Mapping[str, Maker] = {
-    "||": _joined,
+    "||": _translate_concat,
     # concat ignores NULL in DuckDB
     "concat": lambda call: f"concat_ws('', {', '.join(call.all(TEXT))})" if call.type.type == "varchar" else None,
     "concat_ws": lambda call: f"concat_ws({', '.join(call.all(TEXT))})",
-    **dict.fromkeys(("lower", "lcase"), _cased("lower")),
-    **dict.fromkeys(("upper", "ucase"), _cased("upper")),
+    **dict.fromkeys(("lower", "lcase"), _make_case("lower")),
+    **dict.fromkeys(("upper", "ucase"), _make_case("upper")),
     **dict.fromkeys(("length", "len", "char_length", "character_length", "array_length", "list_length"), _length),
     **dict.fromkeys(("substring", "substr"), _part),
     **dict.fromkeys(("left", "right"), _end),
-    "trim": _trimmed("BOTH", r"^\p{Zs}+|\p{Zs}+\z"),
-    "ltrim": _trimmed("LEADING", r"^\p{Zs}+"),
-    "rtrim": _trimmed("TRAILING", r"\p{Zs}+\z"),
+    "trim": _make_trim("BOTH", r"^\p{Zs}+|\p{Zs}+\z"),
+    "ltrim": _make_trim("LEADING", r"^\p{Zs}+"),
+    "rtrim": _make_trim("TRAILING", r"\p{Zs}+\z"),
     **{name: _texts(name) for name in ("replace", "contains", "md5")},
     **dict.fromkeys(("starts_with", "prefix", "^@"), _texts("startswith")),
     **dict.fromkeys(("ends_with", "suffix"), _texts("endswith")),
     **dict.fromkeys(("instr", "strpos", "position"), _position),
-    **dict.fromkeys(("lpad", "rpad"), _padded),
+    **dict.fromkeys(("lpad", "rpad"), _translate_pad),
     **dict.fromkeys(("~~", "!~~", "~~*", "!~~*"), _like),
     **dict.fromkeys(("like_escape", "not_like_escape", "ilike_escape", "not_ilike_escape"), _like),
     **dict.fromkeys(("date_part", "datepart", *_DATE_PARTS, *_TIME_PARTS), _date_part),
-    **dict.fromkeys(("date_trunc", "datetrunc"), _truncated),
+    **dict.fromkeys(("date_trunc", "datetrunc"), _translate_trunc),
     "time_bucket": _time_bucket,
     **dict.fromkeys(("date_diff", "datediff"), _difference),
     "last_day": lambda call: f"last_day({call.sql(0)})" if call.types[0] in _DATED else None,
     **dict.fromkeys(("+", "-"), _sum),
     "*": _arithmetic,
-    "/": _divided,
+    "/": _translate_division,
     "//": _whole_division,
     **dict.fromkeys(("%", "mod"), _remainder),
     "abs": _absolute,

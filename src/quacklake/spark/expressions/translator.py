@@ -78,13 +78,13 @@ class ExpressionScope:
 
     def condition(self, text: Filter | Expression) -> str:
         """Return a condition in Spark SQL. Raise ``PredicateError`` or ``UnsupportedFeatureError``."""
-        return self._translated(text, lambda translator, found: translator.cast(found, BOOLEAN).sql)
+        return self._translate_with(text, lambda translator, found: translator.cast(found, BOOLEAN).sql)
 
     def value(self, text: str | Expression) -> str:
         """Return an expression of any type in Spark SQL. Raise the errors of :meth:`condition`."""
-        return self._translated(text, lambda _, found: found.sql)
+        return self._translate_with(text, lambda _, found: found.sql)
 
-    def _translated(self, given: Filter | Expression, use: Callable[[Translator, Typed], str]) -> str:
+    def _translate_with(self, given: Filter | Expression, use: Callable[[Translator, Typed], str]) -> str:
         text = given.sql if isinstance(given, Expression) else given
         if isinstance(text, pc.Expression):
             from quacklake.core.scan.substrait import to_sql

@@ -89,14 +89,14 @@ def read_files(
     """
     facts = facts or {}
     sizes = None if store.is_local else "" if files is None else _sizes(files)
-    found = None if is_connect(session) else _indexed(session, store, urls, sizes, schema, facts)
+    found = None if is_connect(session) else _read_index(session, store, urls, sizes, schema, facts)
     if found is not None:
-        return FileRows(_numbered(found, position), joined=False)
+        return FileRows(_number_rows(found, position), joined=False)
     parts = []
     for chosen in _distinct(urls) if facts else (range(len(urls)),):
         some, theirs = [urls[i] for i in chosen], pa.array(chosen, pa.int64())
-        rows = _numbered(read_paths(session, store, some, schema), position)
-        parts.append(_joined(session, rows, some, {name: values.take(theirs) for name, values in facts.items()}))
+        rows = _number_rows(read_paths(session, store, some, schema), position)
+        parts.append(_join_facts(session, rows, some, {name: values.take(theirs) for name, values in facts.items()}))
     return FileRows(reduce(DataFrame.union, parts), joined=bool(facts))
 
 
@@ -112,11 +112,13 @@ def _distinct(urls: Sequence[str]) -> list[list[int]]:
     return groups
 
 
-def _numbered(rows: DataFrame, position: str | None) -> DataFrame:
+def _number_rows(rows: DataFrame, position: str | None) -> DataFrame:
     return rows if position is None else rows.select("*", place_of(rows, "row_index").alias(position))
 
 
-def _joined(session: SparkSession, rows: DataFrame, urls: Sequence[str], facts: Mapping[str, pa.Array]) -> DataFrame:
+def _join_facts(
+    session: SparkSession, rows: DataFrame, urls: Sequence[str], facts: Mapping[str, pa.Array]
+) -> DataFrame:
     """Return rows with the facts of their files, joined on the path that Spark reports."""
     if not facts:
         return rows
@@ -157,7 +159,7 @@ def read_paths(session: SparkSession, store: Store, urls: Sequence[str], schema:
         return session.read.options(**READ_OPTIONS).schema(schema).parquet(*map(spark_path, urls))
 
 
-def _indexed(
+def _read_index(
     session: SparkSession,
     store: Store,
     urls: Sequence[str],
@@ -228,13 +230,13 @@ def _maker(session: SparkSession) -> Any:
             jvm = session._jvm
             if jvm not in _makers:
                 _makers[jvm] = None
-                _makers[jvm] = _compiled(session, jvm)
+                _makers[jvm] = _compile_index(session, jvm)
             return _makers[jvm]
         except Exception:  # the bridge is closed, or the compiler or a class is missing: each raises its own error
             return None
 
 
-def _compiled(session: SparkSession, jvm: Any) -> Any:
+def _compile_index(session: SparkSession, jvm: Any) -> Any:
     loader = session._jsparkSession.getClass().getClassLoader()
     trait = loader.loadClass(f"{_SOURCES}.FileIndex")
     methods = {method.getName(): method for method in trait.getMethods()}
@@ -305,7 +307,11 @@ class Deletes:
 
     def without(self, read: FileRows, number: str, position: str) -> DataFrame:
         """Return the rows of the files without the deleted ones. They have the fact ``number`` and a ``position``."""
-        rows = self._live(read.rows, number, position) if self._in_bits else self._left(read.rows, number, position)
+        rows = (
+            self._live(read.rows, number, position)
+            if self._in_bits
+            else self._remove_deleted(read.rows, number, position)
+        )
         # Spark moves conditions below the join with facts too
         return rows if self._in_bits and not read.joined else rows.filter(BARRIER)
 
@@ -381,9 +387,9 @@ class Deletes:
         known = pc.is_valid(index)
         return index.filter(known).combine_chunks(), deletes.column("row_id").filter(known).combine_chunks()
 
-    def _left(self, rows: DataFrame, number: str, position: str) -> DataFrame:
+    def _remove_deleted(self, rows: DataFrame, number: str, position: str) -> DataFrame:
         name = free_name("_ql_key", rows.columns)
-        parts = [part for part in (self._stored(), self._listed()) if part is not None]
+        parts = [part for part in (self._read_stored(), self._list_numbers()) if part is not None]
         keys = reduce(DataFrame.union, parts).toDF(name)
         keys = keys.hint("broadcast" if self._count() <= _BROADCAST else "merge")
         return rows.selectExpr("*", f"{_key_sql(number, position)} AS {name}").join(keys, name, "left_anti").drop(name)
@@ -393,7 +399,7 @@ class Deletes:
         most = pc.coalesce(with_file.column("delete_count"), with_file.column("record_count"), pa.scalar(1 << 40))
         return int((pc.sum(most).as_py() or 0) + self.plan.deletes.num_rows)
 
-    def _stored(self) -> DataFrame | None:
+    def _read_stored(self) -> DataFrame | None:
         paths, formats = (self.files.column(name).to_pylist() for name in ("delete_path", "delete_format"))
         indexes = [i for i, path in enumerate(paths) if path is not None and formats[i] != "puffin"]
         if not indexes:
@@ -406,7 +412,7 @@ class Deletes:
         found = found.filter(f"{date} IS NULL OR {date} <= {self.plan.snapshot_id:d}")
         return found.selectExpr(f"{_key_sql('_ql_number', quote(NAME_POS))} AS key")
 
-    def _listed(self) -> DataFrame | None:
+    def _list_numbers(self) -> DataFrame | None:
         """Return the row numbers in the catalog and in deletion vectors."""
         paths, formats, counts = (
             self.files.column(name).to_pylist() for name in ("delete_path", "delete_format", "record_count")

@@ -146,28 +146,28 @@ def _shape(tree: Sequence[Column], columns: Sequence[Column], mapping: NameMappi
         by_name = {column.name: column for column in tree}
         entries = mapping.by_target
         tree = [
-            _mapped(by_name[entries[column.id].source_name], entries[column.id])
+            _map_column(by_name[entries[column.id].source_name], entries[column.id])
             for column in columns
             if column.id in entries and entries[column.id].source_name in by_name
         ]
     by_id = {column.id: column for column in tree if column.id >= 0}
     found = ((column, by_id.get(column.id)) for column in columns)
-    return tuple((column.id, _fitted(stored, column)) for column, stored in found if stored is not None)
+    return tuple((column.id, _fit_column(stored, column)) for column, stored in found if stored is not None)
 
 
-def _mapped(stored: Column, entry: MappedColumn) -> Column:
+def _map_column(stored: Column, entry: MappedColumn) -> Column:
     if stored.type == "struct":
         targets = {child.source_name: child for child in entry.children}
         children = tuple(
-            _mapped(child, targets[child.name]) if child.name in targets else replace(child, id=-1)
+            _map_column(child, targets[child.name]) if child.name in targets else replace(child, id=-1)
             for child in stored.children
         )
     else:
-        children = tuple(_mapped(child, one) for child, one in zip(stored.children, entry.children, strict=False))
+        children = tuple(_map_column(child, one) for child, one in zip(stored.children, entry.children, strict=False))
     return replace(stored, id=entry.target_id, children=children)
 
 
-def _fitted(stored: Column, wanted: Column) -> Column:
+def _fit_column(stored: Column, wanted: Column) -> Column:
     """Return a column of a file as it is read: without fields that the table lacks, with value groups kept whole."""
     if wanted.type == "variant" and stored.type == "struct":
         return replace(stored, type="variant", children=())
@@ -177,9 +177,9 @@ def _fitted(stored: Column, wanted: Column) -> Column:
         return stored
     if wanted.type != "struct":
         pairs = zip(stored.children, wanted.children, strict=True)
-        return replace(stored, children=tuple(_fitted(one, two) for one, two in pairs))
+        return replace(stored, children=tuple(_fit_column(one, two) for one, two in pairs))
     known = {child.id: child for child in wanted.children}
-    kept = tuple(_fitted(child, known[child.id]) for child in stored.children if child.id in known)
+    kept = tuple(_fit_column(child, known[child.id]) for child in stored.children if child.id in known)
     # one field of a struct that shares none with the table, so that NULL differs from other values
     return replace(stored, children=kept or stored.children[:1])
 
@@ -394,7 +394,7 @@ def read_slice(part: Slice) -> Iterator[pa.RecordBatch]:
     engine = DuckDBEngine(part.store, threads=1)
     keys = [column_key(column) for column in part.columns]
     try:
-        for batch in _scanned(engine, part):
+        for batch in _scan_slice(engine, part):
             rows = pa.Table.from_batches([batch])
             own = rows.select(range(len(part.columns))).rename_columns(keys)
             if part.shown:
@@ -419,7 +419,7 @@ def read_slice(part: Slice) -> Iterator[pa.RecordBatch]:
         engine.close()
 
 
-def _scanned(engine: DuckDBEngine, part: Slice) -> pa.RecordBatchReader:
+def _scan_slice(engine: DuckDBEngine, part: Slice) -> pa.RecordBatchReader:
     if isinstance(part.plan, ScanPlan):
         return engine.scan(
             part.plan, columns=part.names, where=part.where, places=part.places, batch_rows=_BATCH_ROWS

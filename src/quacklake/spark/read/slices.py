@@ -28,7 +28,7 @@ def slices(plan: FeedPlan, *, deletes: bool = True) -> list[FeedPlan]:
         comes = (begin if last is None else last) >= plan.since
         if id_ not in tangled and (comes or deletes):
             apart.append((id_, bytes_ or 0))
-    parts = [plan.of_files(ids, inlined=False) for ids in _packed(apart)]
+    parts = [plan.of_files(ids, inlined=False) for ids in _pack_files(apart)]
     came, went = (0 if rows is None else rows.num_rows for rows in (plan.inserted, plan.deleted))
     if tangled or came or (went and deletes):
         parts.append(plan.of_files(sorted(tangled), inlined=True))
@@ -38,7 +38,7 @@ def slices(plan: FeedPlan, *, deletes: bool = True) -> list[FeedPlan]:
 def state_slices(plan: ScanPlan) -> list[ScanPlan]:
     """Return the parts of a table."""
     sizes = [(id_, bytes_ or 0) for id_, bytes_ in _rows(plan.files, "data_file_id", "file_size_bytes")]
-    parts = [plan.of_files(ids) for ids in _packed(sizes)]
+    parts = [plan.of_files(ids) for ids in _pack_files(sizes)]
     if plan.inlined is not None and plan.inlined.num_rows:
         parts.append(replace(plan, files=plan.files.slice(0, 0), deletes=plan.deletes.slice(0, 0)))
     return parts
@@ -48,7 +48,7 @@ def _rows(table: pa.Table, *names: str) -> Iterator[tuple[Any, ...]]:
     return zip(*(table.column(name).to_pylist() for name in names), strict=True)
 
 
-def _packed(files: Sequence[tuple[int, int]]) -> Iterator[list[int]]:
+def _pack_files(files: Sequence[tuple[int, int]]) -> Iterator[list[int]]:
     group: list[int] = []
     total = 0
     for id_, bytes_ in files:

@@ -111,7 +111,7 @@ def each_task(frame: DataFrame, work: Callable[[Iterable[pa.RecordBatch]], T]) -
         if first is not None:
             yield _answer(work(chain([first], rows)))
 
-    return _gathered(frame.mapInArrow(run, _ANSWER))
+    return _gather_answers(frame.mapInArrow(run, _ANSWER))
 
 
 def each_part(session: SparkSession, work: Sequence[Callable[[], T]]) -> list[T] | None:
@@ -124,7 +124,7 @@ def each_part(session: SparkSession, work: Sequence[Callable[[], T]]) -> list[T]
 
     own = pa.table({"work": pa.array([pickle.dumps(each) for each in work], pa.binary())})
     try:
-        return _gathered(to_frame(session, own).mapInArrow(run, _ANSWER))
+        return _gather_answers(to_frame(session, own).mapInArrow(run, _ANSWER))
     except QuacklakeError as error:
         cause = error.__cause__
         if isinstance(cause, PythonException) and _NO_PACKAGE.search(str(cause)) is not None:
@@ -138,7 +138,7 @@ def each_group(frame: DataFrame, key: str, work: Callable[[pa.Table], T]) -> lis
     def run(rows: pa.Table) -> pa.Table:
         return pa.Table.from_batches([_answer(work(rows))])
 
-    return _gathered(frame.groupBy(key).applyInArrow(run, _ANSWER))
+    return _gather_answers(frame.groupBy(key).applyInArrow(run, _ANSWER))
 
 
 def each_own_group(frame: DataFrame, key: str, work: Mapping[int, Callable[[pa.Table], T]]) -> list[T]:
@@ -152,7 +152,7 @@ def each_own_group(frame: DataFrame, key: str, work: Mapping[int, Callable[[pa.T
     own = [pickle.dumps(each) for each in work.values()]
     packed = pa.table({key: pa.array(work.keys(), pa.int64()), "work": pa.array(own, pa.binary())})
     groups = frame.groupBy(key).cogroup(to_frame(frame.sparkSession, packed).groupBy(key))
-    return _gathered(groups.applyInArrow(run, _ANSWER))
+    return _gather_answers(groups.applyInArrow(run, _ANSWER))
 
 
 def _answer(found: object) -> pa.RecordBatch:
@@ -173,6 +173,6 @@ def forget_importers(path: str) -> None:
             sys.path_importer_cache.pop(place, None)
 
 
-def _gathered(answers: DataFrame) -> list[T]:
+def _gather_answers(answers: DataFrame) -> list[T]:
     with writing():
         return [pickle.loads(row["answer"]) for row in answers.collect()]

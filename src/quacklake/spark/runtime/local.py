@@ -103,7 +103,7 @@ def shown_rows(rows: pa.Table, columns: Sequence[Column], *, time: bool) -> pa.T
         columns = [retyped(column, lambda type_: "varchar" if type_ == "time" else type_) for column in columns]
     found = carried(rows, columns)
     for nanos in (False, True):  # Arrow converts numbers to times of the same unit only
-        found = found.cast(_arrow_schema(columns, partial(_shown, nanos=nanos)))
+        found = found.cast(_arrow_schema(columns, partial(_show_type, nanos=nanos)))
     for index, column in enumerate(columns):
         if column.type == "variant":
             texts = found.column(index)
@@ -117,7 +117,7 @@ def shown_rows(rows: pa.Table, columns: Sequence[Column], *, time: bool) -> pa.T
     return found
 
 
-def _shown(column: Column, *, nanos: bool) -> pa.DataType:
+def _show_type(column: Column, *, nanos: bool) -> pa.DataType:
     """Return the Arrow type in which Spark shows a value that is not nested."""
     match column.type:
         case "time":

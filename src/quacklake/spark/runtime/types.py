@@ -102,17 +102,17 @@ def literal(text: str) -> str:
 
 def read_type(column: Column, *, time: bool) -> str:
     """Return the Spark type for reading a column of a Parquet file."""
-    return _spelled(column, lambda type_: _read(type_, time=time))
+    return _spell_type(column, lambda type_: _read(type_, time=time))
 
 
 def shown_type(column: Column, *, time: bool) -> str:
     """Return the Spark type that users see. ``time`` says whether the session has the type TIME."""
-    return _spelled(column, lambda type_: _shown(type_, time=time))
+    return _spell_type(column, lambda type_: _show_type(type_, time=time))
 
 
 def stored_type(column: Column) -> str:
     """Return the Spark type for writing a column. Raise ``UnsupportedFeatureError`` when Spark cannot write it."""
-    return _spelled(column, _stored)
+    return _spell_type(column, _store_type)
 
 
 def as_stored(column: Column) -> Column:
@@ -130,14 +130,14 @@ def plain_in_parquet(column: Column) -> bool:
     return all(node.type not in ("list", "map", *_STORED) for node in column.walk())
 
 
-def _spelled(column: Column, leaf: Callable[[str], str]) -> str:
+def _spell_type(column: Column, leaf: Callable[[str], str]) -> str:
     match column.type:
         case "list":
-            return f"ARRAY<{_spelled(column.children[0], leaf)}>"
+            return f"ARRAY<{_spell_type(column.children[0], leaf)}>"
         case "map":
-            return f"MAP<{_spelled(column.children[0], leaf)}, {_spelled(column.children[1], leaf)}>"
+            return f"MAP<{_spell_type(column.children[0], leaf)}, {_spell_type(column.children[1], leaf)}>"
         case "struct":
-            fields = ", ".join(f"{quote(child.name)}: {_spelled(child, leaf)}" for child in column.children)
+            fields = ", ".join(f"{quote(child.name)}: {_spell_type(child, leaf)}" for child in column.children)
             return f"STRUCT<{fields}>"
         case _:
             return leaf(column.type)
@@ -155,13 +155,13 @@ def _read(type_: str, *, time: bool) -> str:
     return spark_type(type_)
 
 
-def _shown(type_: str, *, time: bool) -> str:
+def _show_type(type_: str, *, time: bool) -> str:
     if type_ == "time":
         return "TIME(6)" if time else "STRING"
     return _SHOWN.get(type_, spark_type(type_))
 
 
-def _stored(type_: str) -> str:
+def _store_type(type_: str) -> str:
     if type_ in ("geometry", "time_ns"):
         raise UnsupportedFeatureError(
             f"Spark cannot write columns of type {type_} in a form that other clients read",
@@ -267,7 +267,7 @@ def _shown_leaf(value: str, stored: str, wanted: str, *, time: bool) -> str:
         return _shown_stamp(value, stored, wanted)
     if wanted == "variant" and stored != "variant":
         return f"parse_json({value})"
-    have, want = _read(stored, time=time), _shown(wanted, time=time)
+    have, want = _read(stored, time=time), _show_type(wanted, time=time)
     return value if have == want else f"CAST({value} AS {want})"
 
 
@@ -326,7 +326,7 @@ def adopted(given: Column, wanted: Column, *, time: bool) -> Column:
         return Column(given.id, given.name, given.type, children=children)
     if wanted.nested or parse_type(wanted.type).base not in _ADOPTED or given.type == "unknown":
         return given
-    alike = _shown(wanted.type, time=time) == spark_type(given.type)
+    alike = _show_type(wanted.type, time=time) == spark_type(given.type)
     return Column(given.id, given.name, wanted.type) if alike else given
 
 
@@ -352,8 +352,8 @@ def _stored_leaf(value: str, given: Column, wanted: str, path: str, *, time: boo
         if given.type == "variant":
             return value
         return f"to_variant_object({value})" if given.nested else f"CAST({value} AS VARIANT)"
-    target = _stored(wanted)
-    have = spark_type(given.type) if given.type != wanted else _shown(wanted, time=time)
+    target = _store_type(wanted)
+    have = spark_type(given.type) if given.type != wanted else _show_type(wanted, time=time)
     if wanted == "uuid" and have == "STRING":
         made = f"unhex(replace({value}, '-', ''))"
         return _unless(f"{value} RLIKE '{_UUID}'", value, made, path, wanted)
@@ -363,11 +363,11 @@ def _stored_leaf(value: str, given: Column, wanted: str, path: str, *, time: boo
         made = _stamp(f"{value} DIV 1000")
         return _unless(f"{value} % 1000 = 0", value, made, path, f"{wanted} that Spark can store, to the microsecond,")
     if wanted in _ROUNDED and given.type not in _ROUNDED:
-        return _rounded(f"CAST({value} AS TIMESTAMP_NTZ)", _ROUNDED[wanted])
+        return _round_time(f"CAST({value} AS TIMESTAMP_NTZ)", _ROUNDED[wanted])
     return _in_range(value if have == target else f"try_cast({value} AS {target})", value, wanted, path)
 
 
-def _rounded(value: str, unit: int) -> str:
+def _round_time(value: str, unit: int) -> str:
     """Round a time to the nearest second or millisecond, with halves away from 1970, as DuckDB does."""
     micros, half = f"timestampdiff(MICROSECOND, {EPOCH_NTZ}, {value})", unit // 2
     units = f"IF({micros} < 0, -(({half}L - {micros}) DIV {unit}L), ({micros} + {half}L) DIV {unit}L)"

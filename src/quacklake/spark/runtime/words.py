@@ -39,15 +39,15 @@ def hide_calls(text: str, functions: Sequence[str]) -> str:
     >>> hide_calls("SELECT window(ts, '1 hour')", ["WINDOW"])
     "SELECT QL_DOW(ts, '1 hour')"
     """
-    return _rename_calls(text, {name: _hidden(name) for name in functions})
+    return _rename_calls(text, {name: _hide_name(name) for name in functions})
 
 
 def show_calls(text: str, functions: Sequence[str]) -> str:
     """Undo ``hide_calls``."""
-    return _rename_calls(text, {_hidden(name): name for name in functions})
+    return _rename_calls(text, {_hide_name(name): name for name in functions})
 
 
-def _hidden(name: str) -> str:
+def _hide_name(name: str) -> str:
     return f"QL_{name[3:]}"
 
 

@@ -195,7 +195,7 @@ def merge(statement: Statement, cursor: SparkCursor) -> DataFrame:
     cursor.expect("ON")
     condition = cursor.until("WHEN")
     rows = run_query(statement, f"{prefix}SELECT * FROM {source}")
-    known = _known(statement, table, names, own, other)
+    known = _name_target(statement, table, names, own, other)
     sides = _Names(known, has_time(statement.engine.session), statement)
     keys = sides.keys(condition)
     on = keys or sides.condition(condition, rows, table)
@@ -235,7 +235,7 @@ def _source(cursor: SparkCursor) -> tuple[str, list[str]]:
     return text, names
 
 
-def _known(
+def _name_target(
     statement: Statement, table: TableInfo, names: list[str], own: str | None, other: list[str]
 ) -> dict[tuple[str, ...], str]:
     target = [own] if own else names

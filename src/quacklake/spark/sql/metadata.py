@@ -145,11 +145,11 @@ def call(statement: Statement, cursor: SparkCursor) -> DataFrame:
     if name in _ON_SPARK:
         statement.session.keeper = spark_maintenance(statement.engine)
     if name == "optimize":
-        items = [_named(item, key) for item, key in zip_longest(items, _OPTIMIZE[: len(items)])]
+        items = [_name_argument(item, key) for item, key in zip_longest(items, _OPTIMIZE[: len(items)])]
     text, values = arguments(statement, items)
     return statement.lake_sql(f"CALL {quote(name)}({text})", values)
 
 
-def _named(item: str, parameter: str | None) -> str:
+def _name_argument(item: str, parameter: str | None) -> str:
     """Return an argument with the name of its parameter, which Spark may leave out."""
     return f"{parameter} => {item}" if parameter and not argument(item)[0] else item

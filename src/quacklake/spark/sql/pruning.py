@@ -30,7 +30,7 @@ def predicate_of(found: Sequence[exp.Expr], schema: TableSchema, zone: Callable[
     parts = []
     for each in found:
         with suppress(PredicateError):  # the condition uses functions that only Spark knows
-            text = _zoned(each, schema, zone).sql("duckdb", unsupported_level=ErrorLevel.IGNORE)
+            text = _convert_zones(each, schema, zone).sql("duckdb", unsupported_level=ErrorLevel.IGNORE)
             parts.append(to_predicate(text, schema))
     return every(parts)
 
@@ -127,7 +127,7 @@ def _through(condition: exp.Expr, select: exp.Select) -> exp.Expr | None:
     return copy
 
 
-def _zoned(condition: exp.Expr, schema: TableSchema, zone: Callable[[], str]) -> exp.Expr:
+def _convert_zones(condition: exp.Expr, schema: TableSchema, zone: Callable[[], str]) -> exp.Expr:
     """Return a condition in which local times that are compared with instants are in UTC."""
     copy = exp.paren(condition.copy())
     for column in list(copy.find_all(exp.Column)):

@@ -187,7 +187,7 @@ class Rewriter:
         if self.target is not None and walk.scope.view is None and names == [TARGET]:
             rows, info = self.target
             if fold(table.alias) == fold(info.name):
-                walk.renamed.update(_qualified(self.statement, [info.schema_name, info.name], info.name))
+                walk.renamed.update(_qualify_names(self.statement, [info.schema_name, info.name], info.name))
             return [Edit(first, last, self.add(rows))]
         if self.own is not None and walk.scope.view is None and len(names) == 1 and fold(names[0]) in self.own:
             return []  # before a table of the lake that has the same name
@@ -195,7 +195,7 @@ class Rewriter:
         if isinstance(table.this, exp.Func):
             made, last = self._function(walk.query, first)
         else:
-            made = self._named(names, table, travel, walk.scope)
+            made = self._replace_name(names, table, travel, walk.scope)
             if made is None and walk.scope.view is not None:
                 raise unknown(names, f'the view "{walk.scope.view.qualified_name}" names it')
             if made is None and self.own is not None:
@@ -209,12 +209,14 @@ class Rewriter:
             alias = names[-1]
             if fold(alias) in walk.twice:
                 alias = ".".join(_whole(self.statement, names)[-2:])
-            walk.renamed.update(_qualified(self.statement, names, alias))
+            walk.renamed.update(_qualify_names(self.statement, names, alias))
             place = _alias_place(walk.query, last, travel)
             edits.append(Edit(place, place, f" AS {escaped(quote(alias))}"))
         return edits
 
-    def _named(self, names: Sequence[str], table: exp.Table, travel: TimeTravel | None, scope: _Scope) -> str | None:
+    def _replace_name(
+        self, names: Sequence[str], table: exp.Table, travel: TimeTravel | None, scope: _Scope
+    ) -> str | None:
         """Return the replacement for a name of the lake, or None for any other name."""
         statement = self.statement
         tx = scope.tx
@@ -377,7 +379,7 @@ def _whole(statement: Statement, names: Sequence[str]) -> list[str]:
     return full if len(full) > 2 else [alias, *full] if len(full) == 2 else [alias, DEFAULT_SCHEMA, *full]
 
 
-def _qualified(statement: Statement, names: Sequence[str], known: str) -> dict[tuple[str, ...], str]:
+def _qualify_names(statement: Statement, names: Sequence[str], known: str) -> dict[tuple[str, ...], str]:
     """Return the qualified names by which columns may refer to their table, each with the new name ``known``."""
     whole = _whole(statement, names)
     found = {tuple(whole[at:]): known for at in range(len(whole) - 1)}

@@ -67,7 +67,7 @@ def insert(statement: Statement, cursor: SparkCursor) -> DataFrame:
             f"{quote(name)} IS NULL" if fold(value) == "null" else f"{quote(name)} = {value}"
             for name, value in fixed.items()
         )
-    named = rows if by_name else _named(rows, table, keys, columns)
+    named = rows if by_name else _rename_columns(rows, table, keys, columns)
     for name, value in fixed.items():
         with statement.translating():
             named = named.withColumn(name, f.expr(value))
@@ -100,7 +100,7 @@ def _is_dynamic(statement: Statement, table: TableInfo, fixed: Mapping[str, str]
     return not given and overwrites_dynamically(statement.engine.session)
 
 
-def _named(
+def _rename_columns(
     rows: DataFrame, table: TableInfo, keys: Mapping[str, str | None], columns: Sequence[str] | None
 ) -> DataFrame:
     """Rename the columns of rows to the columns that they are for, by order."""
@@ -172,7 +172,7 @@ def delete(statement: Statement, cursor: SparkCursor) -> DataFrame:
             lambda tx: delete_rows(statement.engine, tx, TableRef(table.schema_name, table.name), None)
         )
     else:
-        done = _changed(statement, table, alias, _Change(where))
+        done = _run_change(statement, table, alias, _Change(where))
     return statement.numbers(num_affected_rows=done.deleted)
 
 
@@ -186,7 +186,7 @@ def update(statement: Statement, cursor: SparkCursor) -> DataFrame:
     alias = cursor.alias("SET") or table.name
     cursor.expect("SET")
     assigned = assignments(cursor, alias)
-    done = _changed(statement, table, alias, _Change(_condition(cursor), assigned))
+    done = _run_change(statement, table, alias, _Change(_condition(cursor), assigned))
     return statement.numbers(num_affected_rows=done.updated)
 
 
@@ -220,7 +220,7 @@ def assignments(cursor: SparkCursor, alias: str) -> dict[str, str]:
             return found
 
 
-def _changed(statement: Statement, table: TableInfo, alias: str, change: _Change) -> ChangeMetrics:
+def _run_change(statement: Statement, table: TableInfo, alias: str, change: _Change) -> ChangeMetrics:
     def work(tx: Transaction) -> ChangeMetrics:
         info = tx.find_table(table.schema_name, table.name)
         return _change_rows(statement.within(tx), tx, info, alias, change)

@@ -118,9 +118,9 @@ class Statement:
         try:
             yield
         except AnalysisException as error:
-            raise self._told(error, text) from error
+            raise self._translate_error(error, text) from error
 
-    def _told(self, error: AnalysisException, text: str | None) -> QuacklakeError:
+    def _translate_error(self, error: AnalysisException, text: str | None) -> QuacklakeError:
         said = str(error).strip()
         first = _WHERE.sub("", said.splitlines()[0].strip()).rstrip(";. ") if said else type(error).__name__
         first = _STATE.sub("", first)

@@ -64,9 +64,9 @@ def lake_columns(columns: str) -> list[str]:
 def alterations(cursor: SparkCursor) -> list[str]:
     """Parse the actions after the name of the table, and return one text for each change."""
     if cursor.accept("ADD"):
-        return [f"ADD COLUMN {each}" for each in _added(cursor)]
+        return [f"ADD COLUMN {each}" for each in _parse_added(cursor)]
     if cursor.accept("DROP"):
-        return _dropped(cursor)
+        return _parse_dropped(cursor)
     if cursor.accept("RENAME"):
         if cursor.accept("TO"):
             return [f"RENAME TO {quote(cursor.names()[-1])}"]
@@ -84,7 +84,7 @@ def _path(cursor: SparkCursor) -> str:
     return ".".join(map(quote, cursor.names()))
 
 
-def _added(cursor: SparkCursor) -> list[str]:
+def _parse_added(cursor: SparkCursor) -> list[str]:
     cursor.accept("COLUMNS") or cursor.accept("COLUMN")
     if_not_exists = "IF NOT EXISTS " if cursor.accept("IF", "NOT", "EXISTS") else ""
     items = cursor.items() if cursor.sees("(") else [cursor.rest()]
@@ -98,7 +98,7 @@ def _added(cursor: SparkCursor) -> list[str]:
     return found
 
 
-def _dropped(cursor: SparkCursor) -> list[str]:
+def _parse_dropped(cursor: SparkCursor) -> list[str]:
     cursor.accept("COLUMNS") or cursor.accept("COLUMN")
     if_exists = "IF EXISTS " if cursor.accept("IF", "EXISTS") else ""
     if cursor.sees("("):
@@ -156,7 +156,7 @@ _OURS = ("quacklake", "ducklake")
 _SCHEMAS = ("SCHEMA", "DATABASE", "NAMESPACE")
 
 
-def _named(target: Target) -> str:
+def _quote_target(target: Target) -> str:
     return f"{quote(target.schema)}.{quote(target.name)}"
 
 
@@ -188,7 +188,7 @@ def _target(statement: Statement, names: Sequence[str]) -> Target | None:
     return known.target(names) if ours else None
 
 
-def _made(what: str, *, replacing: bool, if_not_exists: bool) -> str:
+def _begin_create(what: str, *, replacing: bool, if_not_exists: bool) -> str:
     return f"CREATE {'OR REPLACE ' if replacing else ''}{what}{' IF NOT EXISTS' if if_not_exists else ''}"
 
 
@@ -226,11 +226,11 @@ def _table(statement: Statement, cursor: SparkCursor, *, replacing: bool) -> Dat
     elif columns is None:
         raise SqlError("a table needs columns, or a query that returns them")
     else:
-        how = _made("TABLE", replacing=replacing, if_not_exists=if_not_exists)
+        how = _begin_create("TABLE", replacing=replacing, if_not_exists=if_not_exists)
         layouts = "".join(f" {word} BY ({', '.join(items)})" for word, items in keys.items() if items)
-        done = statement.done(f"{how} {_named(target)} ({', '.join(lake_columns(columns))}){layouts}")
+        done = statement.done(f"{how} {_quote_target(target)} ({', '.join(lake_columns(columns))}){layouts}")
     if comment is not None:
-        statement.session.sql(f"COMMENT ON TABLE {_named(target)} IS {literal(comment)}")
+        statement.session.sql(f"COMMENT ON TABLE {_quote_target(target)} IS {literal(comment)}")
     return done
 
 
@@ -267,9 +267,9 @@ def _view(statement: Statement, cursor: SparkCursor, *, replacing: bool) -> Data
         raise UnsupportedFeatureError(
             "a view that is made in Spark cannot look at a past state", hint="make it with lake.sql"
         )
-    how = _made("VIEW", replacing=replacing, if_not_exists=if_not_exists)
+    how = _begin_create("VIEW", replacing=replacing, if_not_exists=if_not_exists)
     columns = f" ({', '.join(aliases)})" if aliases else ""
-    return statement.done(f"{how} {_named(target)}{columns} AS {_lake_query(statement, target, query)}")
+    return statement.done(f"{how} {_quote_target(target)}{columns} AS {_lake_query(statement, target, query)}")
 
 
 def _temporary_view(statement: Statement, cursor: SparkCursor, *, replacing: bool, everywhere: bool) -> DataFrame:
@@ -292,7 +292,7 @@ def _schema(statement: Statement, cursor: SparkCursor) -> DataFrame:
     if len(names) > 1 and not statement.session.names.explicit(names):
         return statement.native(cursor)
     cursor.end()
-    how = _made("SCHEMA", replacing=False, if_not_exists=if_not_exists)
+    how = _begin_create("SCHEMA", replacing=False, if_not_exists=if_not_exists)
     return statement.done(f"{how} {quote(names[-1])}")
 
 
@@ -425,14 +425,14 @@ def _lake_query(statement: Statement, target: Target, query: str) -> str:
         try:
             one, two = (frame._jdf.queryExecution().optimizedPlan() for frame in (plan, again))
         except PySparkException as error:  # Spark evaluates small relations while it plans
-            raise _unplanned(str(error).splitlines()[0]) from error
+            raise _unplanned_error(str(error).splitlines()[0]) from error
         same = bool(one.sameResult(two))
     if not same:
         raise UnsupportedFeatureError("the query of the view does not mean the same in DuckDB", hint=_HINT)
     return text
 
 
-def _unplanned(message: str) -> UnsupportedFeatureError:
+def _unplanned_error(message: str) -> UnsupportedFeatureError:
     return UnsupportedFeatureError(f"the query of the view fails on the rows that are there: {message}", hint=_HINT)
 
 
@@ -442,6 +442,6 @@ def _plan_text(statement: Statement, query: SqlText) -> str:
         shown = str(statement.run(SqlText(f"EXPLAIN EXTENDED {query.sql}", query.frames)).collect()[0][0])
     plan = shown.partition("== Optimized Logical Plan ==")[2].partition("== Physical Plan ==")[0]
     if not plan.strip() or _FAILURE.match(plan.strip()):
-        raise _unplanned((plan.strip() or shown.strip()).splitlines()[0])
+        raise _unplanned_error((plan.strip() or shown.strip()).splitlines()[0])
     numbers: dict[str, int] = {}
     return _NUMBER.sub(lambda found: f"#{numbers.setdefault(found[1], len(numbers))}", plan)

@@ -96,11 +96,13 @@ class ViewTranslator(Translator):
         chosen = f" FILTER (WHERE {self.condition(node['filter'])})" if node["filter"] else ""
         known = {*INTEGERS, *FLOATS} if self.fractions and not distinct else INTEGERS
         if name in ("avg", "mean") and len(arguments) == 1 and arguments[0].type in known:
-            total, count = (_aggregated(part, arguments, distinct, fractions=True) for part in ("sum", "count"))
+            total, count = (
+                _translate_aggregate(part, arguments, distinct, fractions=True) for part in ("sum", "count")
+            )
             # NULL for no values; an exact sum is divided, as in DuckDB
             made: str | None = f"CAST({total}{chosen} AS DOUBLE) / nullif(CAST({count}{chosen} AS DOUBLE), 0D)"
         else:
-            made = _aggregated(name, arguments, distinct, fractions=self.fractions)
+            made = _translate_aggregate(name, arguments, distinct, fractions=self.fractions)
             made = None if made is None else made + chosen
         if made is None:
             raise self.refusal(node)
@@ -114,7 +116,7 @@ def _is_key(type_: str) -> bool:
     return type_ in KEYS or parse_type(type_).base == "decimal"
 
 
-def _aggregated(name: str, arguments: Sequence[Typed], distinct: str, *, fractions: bool) -> str | None:
+def _translate_aggregate(name: str, arguments: Sequence[Typed], distinct: str, *, fractions: bool) -> str | None:
     """Return an aggregate in Spark SQL, or None for one that may differ. ``distinct`` is a word, or nothing."""
     if len(arguments) != 1:
         return "count(*)" if not arguments and name in ("count", "count_star") else None
@@ -202,13 +204,13 @@ class ViewQuery:
         try:
             return self.subquery(document["statements"][0]["node"], {})
         except (KeyError, IndexError) as error:  # a tree in an unknown form
-            raise _refused(f"a part of the query ({error})") from error
+            raise _unsupported_error(f"a part of the query ({error})") from error
 
     def _query(self, node: Node, common: Mapping[str, Node]) -> Relation:
         for entry in node["cte_map"].get("map") or []:
             query = entry["value"]["query"]["node"]
             if entry["value"].get("aliases") or query["type"] == "RECURSIVE_CTE_NODE":
-                raise _refused("a WITH clause with names for columns, or that is recursive,")
+                raise _unsupported_error("a WITH clause with names for columns, or that is recursive,")
             common = {**common, fold(entry["key"]): {"node": query, "common": common}}
         match node["type"]:
             case "SELECT_NODE":
@@ -217,14 +219,14 @@ class ViewQuery:
                 sides = [self._query(node[side], common) for side in ("left", "right")]
                 word, types = node["setop_type"], [[shape(column) for column in side.columns] for side in sides]
                 if word not in ("UNION", "EXCEPT", "INTERSECT") or types[0] != types[1] or node["modifiers"]:
-                    raise _refused("a set operation of other types, or with an order,")
+                    raise _unsupported_error("a set operation of other types, or with an order,")
                 if not node["setop_all"]:
                     _check_keys(sides[0].columns)
                 elif word != "UNION":
-                    raise _refused(f"{word} ALL")
+                    raise _unsupported_error(f"{word} ALL")
                 word += " ALL" if node["setop_all"] else ""
                 return Relation(f"({sides[0].sql}) {word} ({sides[1].sql})", sides[0].columns)
-        raise _refused("such a query")
+        raise _unsupported_error("such a query")
 
     def named(self, given: Named, common: Mapping[str, Node]) -> Relation:
         """Return the relation of a name: a common table, or an object of the lake."""
@@ -246,7 +248,7 @@ class _Select:
     def relation(self) -> Relation:
         node = self.node
         if node.get("qualify") or node.get("sample") or node["aggregate_handling"] != "STANDARD_HANDLING":
-            raise _refused("QUALIFY, a sample or GROUP BY ALL")
+            raise _unsupported_error("QUALIFY, a sample or GROUP BY ALL")
         plan = self._from(node["from_table"])
         translator = ViewTranslator(ViewBinder(self.query.connection, self.tables), time=self.query.time)
         translator.fractions = self.query.fractions
@@ -259,7 +261,7 @@ class _Select:
         self.query.strict = self.query.strict or translator.strict
         columns = ", ".join(f"{escaped(one.sql)} AS {escaped(quote(name))}" for name, one in items)
         sql = [f"SELECT {'DISTINCT ' if distinct else ''}{columns}"]
-        sql += [f"FROM {self._joined(plan, translator)}"] if plan is not None else []
+        sql += [f"FROM {self._translate_join(plan, translator)}"] if plan is not None else []
         sql += [f"WHERE {where}"] if where else []
         sql += [f"GROUP BY {', '.join(escaped(each) for each in groups)}"] if groups else []
         sql += [f"HAVING {having}"] if having else []
@@ -275,7 +277,7 @@ class _Select:
                 return None
             case "BASE_TABLE" if not any(node.get(part) for part in _UNKNOWN):
                 alias = node["alias"] or node["table_name"]
-                named = Named(node["schema_name"] or None, node["table_name"], *self._narrowed(alias))
+                named = Named(node["schema_name"] or None, node["table_name"], *self._narrow(alias))
                 return self._add(alias, self.query.named(named, self.common))
             case "SUBQUERY" if not (node["column_name_alias"] or node.get("sample")) and node["alias"]:
                 return self._add(node["alias"], self.query.subquery(node["subquery"]["node"], self.common))
@@ -283,26 +285,26 @@ class _Select:
                 word = "CROSS JOIN" if node["ref_type"] == "CROSS" else _JOINS.get(node["join_type"])
                 if word is not None:
                     return (self._from(node["left"]), word, self._from(node["right"]), node.get("condition"))
-        raise _refused("a part of FROM")
+        raise _unsupported_error("a part of FROM")
 
     def _add(self, alias: str, found: Relation) -> str:
         names = [fold(column.name) for column in found.columns]
         if fold(alias) in map(fold, self.tables) or len(set(names)) != len(names):
-            raise _refused("a relation or column whose name is there twice")
+            raise _unsupported_error("a relation or column whose name is there twice")
         self.tables[alias] = TableSchema(found.columns)
         return f"{found.sql} AS {escaped(quote(alias))}"
 
-    def _joined(self, plan: object, translator: ViewTranslator) -> str:
+    def _translate_join(self, plan: object, translator: ViewTranslator) -> str:
         if isinstance(plan, str):
             return plan
         assert isinstance(plan, tuple)
         left, word, right, condition = plan
-        sides = [self._joined(side, translator) for side in (left, right)]
+        sides = [self._translate_join(side, translator) for side in (left, right)]
         sides = [f"({sql})" if isinstance(side, tuple) else sql for side, sql in zip((left, right), sides, strict=True)]
         on = f" ON {escaped(translator.condition(condition))}" if condition else ""
         return f"{sides[0]} {word} {sides[1]}{on}"
 
-    def _narrowed(self, alias: str) -> tuple[tuple[str, ...], Mapping[str, str] | None]:
+    def _narrow(self, alias: str) -> tuple[tuple[str, ...], Mapping[str, str] | None]:
         """Return the conditions on the only table of the query, and its output columns."""
         node, binder = self.node, ViewBinder(self.query.connection, {})
         if node["from_table"]["type"] != "BASE_TABLE":
@@ -332,7 +334,7 @@ class _Select:
                 continue
             changed = ("exclude_list", "replace_list", "rename_list", "qualified_exclude_list", "expr")
             if node["columns"] or any(node.get(part) for part in changed):
-                raise _refused("a star with exceptions")
+                raise _unsupported_error("a star with exceptions")
             for alias, schema in self.tables.items():
                 if not node["relation_name"] or fold(node["relation_name"]) == fold(alias):
                     for column in schema.columns:
@@ -344,18 +346,18 @@ class _Select:
         if len(node["group_sets"]) > 1 or (
             node["group_sets"] and len(node["group_sets"][0]) != len(node["group_expressions"])
         ):
-            raise _refused("GROUPING SETS")
+            raise _unsupported_error("GROUPING SETS")
         found = []
         for each in node["group_expressions"]:
             number = constant_of(each)
             if number is not None:
                 if number.type != "INTEGER" or any(item["class"] == "STAR" for item in node["select_list"]):
-                    raise _refused("such a GROUP BY")
+                    raise _unsupported_error("such a GROUP BY")
                 one = items[int(number.value) - 1][1]
             else:
                 one = translator.visit(each)
             if one.constant:
-                raise _refused("GROUP BY a constant")
+                raise _unsupported_error("GROUP BY a constant")
             _check_keys([one.column])
             found.append(one.sql)
         return found
@@ -370,16 +372,16 @@ class _Select:
                 case "ORDER_MODIFIER":
                     order = [self._order(each, translator, items) for each in modifier["orders"]]
                 case _:
-                    raise _refused("LIMIT or DISTINCT ON")
+                    raise _unsupported_error("LIMIT or DISTINCT ON")
         if distinct and order:
-            raise _refused("DISTINCT with an order")
+            raise _unsupported_error("DISTINCT with an order")
         return distinct, order
 
     def _order(self, given: Node, translator: ViewTranslator, items: Sequence[tuple[str, Typed]]) -> str:
         node = given["expression"]
         by_name = {fold(name): each for name, each in items}
         if constant_of(node) is not None:
-            raise _refused("an order by the number of a column")
+            raise _unsupported_error("an order by the number of a column")
         if (
             node["class"] == "COLUMN_REF"
             and len(node["column_names"]) == 1
@@ -389,7 +391,7 @@ class _Select:
         else:
             one = translator.visit(node)
         if not _is_key(one.type):
-            raise _refused(f"an order by {one.type}")
+            raise _unsupported_error(f"an order by {one.type}")
         return f"{one.sql} {_DIRECTIONS[given['type']]} {_NULLS[given['null_order']]}"
 
 
@@ -406,8 +408,8 @@ def _check_keys(columns: Sequence[Column]) -> None:
     """Refuse to compare values whose equality differs between Spark and DuckDB."""
     wrong = next((column for column in columns if not _is_key(column.type)), None)
     if wrong is not None:
-        raise _refused(f"to compare values of type {wrong.type}")
+        raise _unsupported_error(f"to compare values of type {wrong.type}")
 
 
-def _refused(what: str) -> UnsupportedFeatureError:
+def _unsupported_error(what: str) -> UnsupportedFeatureError:
     return UnsupportedFeatureError(f"{what} is not known to mean the same in Spark")

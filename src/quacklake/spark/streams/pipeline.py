@@ -71,7 +71,7 @@ def shown_frame(source: StreamSource, raw: DataFrame, *, time: bool) -> DataFram
 def batch_frame(engine: SparkEngine, source: StreamSource, found: StreamPlan) -> DataFrame:
     time = has_time(engine.session)
     if source.changes:
-        return shown_frame(source, _mapped(engine, source, slices_of(source, found)), time=time)
+        return shown_frame(source, _map_slices(engine, source, slices_of(source, found)), time=time)
     plain, rest = found.feed.plain_inserts()
     plans = [] if found.state is None else [found.state]
     if plain.files.num_rows or (plain.inlined is not None and plain.inlined.num_rows):
@@ -80,11 +80,11 @@ def batch_frame(engine: SparkEngine, source: StreamSource, found: StreamPlan) ->
     parts = [engine.scan.frame(plan).select(*map(quote, found.names)).toDF(*names) for plan in plans]
     others = _slices(source, found, slices(rest, deletes=False))
     if others or not parts:
-        parts.append(shown_frame(source, _mapped(engine, source, others), time=time))
+        parts.append(shown_frame(source, _map_slices(engine, source, others), time=time))
     return reduce(DataFrame.union, parts)
 
 
-def _mapped(engine: SparkEngine, source: StreamSource, parts: Sequence[Slice]) -> DataFrame:
+def _map_slices(engine: SparkEngine, source: StreamSource, parts: Sequence[Slice]) -> DataFrame:
     """Return slices as a DataFrame. A few rows are read here; otherwise each slice is a row of bytes for a task."""
     schema = raw_schema(source)
     size = 0  # about the bytes of all slices

@@ -75,7 +75,7 @@ class Prepared:
         pending = tx.pending(table)
         mapping_id = None
         if self.mapped:
-            mapping = NameMapping(0, tuple(_mapped(column) for column in table.schema.columns))
+            mapping = NameMapping(0, tuple(_map_column(column) for column in table.schema.columns))
             mapping_id = tx.known_mappings(table).get(mapping.key)
             if mapping_id is None:
                 mapping_id = tx.local_id()
@@ -417,10 +417,10 @@ def _file(
     )
 
 
-def _mapped(column: Column, name: str | None = None) -> MappedColumn:
+def _map_column(column: Column, name: str | None = None) -> MappedColumn:
     """Return a column under its own name in a file, with lists and maps as in the format's name mappings."""
     names: Sequence[str | None] = (None,) * len(column.children)
     if column.type in ("list", "map"):
         names = ("list",) if column.type == "list" else ("key", "value")
-    children = tuple(_mapped(child, one) for child, one in zip(column.children, names, strict=True))
+    children = tuple(_map_column(child, one) for child, one in zip(column.children, names, strict=True))
     return MappedColumn(name or column.name, column.id, children=children)

@@ -98,14 +98,14 @@ class SparkWriter:
         reach("engine.write.before")
         with telemetry.timed("engine.write", tenant=self.store.label), settings(self.session, WRITING), writing():
             keys = _key_columns(job.table)
-            writer = self._prepared(frame, job).write.mode("append").options(**job.options)
+            writer = self._prepare_rows(frame, job).write.mode("append").options(**job.options)
             if keys:
                 writer = writer.partitionBy(*keys)
             writer.parquet(spark_uri(self.store.url(job.folder.rstrip("/"))))
         reach("engine.write.after")
         return self._gather(job)
 
-    def _prepared(self, frame: DataFrame, job: WriteJob) -> DataFrame:
+    def _prepare_rows(self, frame: DataFrame, job: WriteJob) -> DataFrame:
         """Return the rows as the files store them: columns with field ids, then the partition keys."""
         columns = job.table.schema.columns
         neutral = frame.selectExpr(
