@@ -136,7 +136,7 @@ def instants(
         count, first = row
         if not count:
             continue
-        before, after = (_shifted(local, offset) for offset in (change.before, change.after))
+        before, after = (_shift_time(local, offset) for offset in (change.before, change.after))
         if not change.repeated:
             if rule.nonexistent == REFUSE:
                 raise _error(connection, table, local, first, zone, change, tell)
@@ -178,7 +178,7 @@ def _second_pass(
     return None
 
 
-def _shifted(local: str, offset: dt.timedelta) -> str:
+def _shift_time(local: str, offset: dt.timedelta) -> str:
     return f"timezone('UTC', {local} - to_seconds({int(offset.total_seconds())}))"
 
 

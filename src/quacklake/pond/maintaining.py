@@ -52,7 +52,7 @@ def maintain(
     reductions = Upkeep(0, 0, 0) if dry_run else reduces.maintain(pond)
     maintainer = pond.lake.maintenance.maintainer(policy)
     jobs: Sequence[Job | JobReport] = maintainer.due() if dry_run else maintainer.run_once(progress).jobs
-    free = list(_unnamed(pond, grace))
+    free = list(_find_unnamed(pond, grace))
     if free and not dry_run:
         reporting.reach("pond.maintain.large")
         pond.large_files.store.delete([path for path, _ in free])
@@ -60,20 +60,20 @@ def maintain(
     return MaintenanceDone(tuple(jobs), large, reductions)
 
 
-def _unnamed(pond: Pond, grace: dt.timedelta) -> Iterator[tuple[str, int]]:
+def _find_unnamed(pond: Pond, grace: dt.timedelta) -> Iterator[tuple[str, int]]:
     """Yield the path and size of large files that no snapshot names.
 
     Whoever writes a file that is there already makes it young, so they are listed after the names were read.
     """
     if next(pond.large_files.entries(), None) is None:
         return
-    named, limit = _named(pond), dt.datetime.now(dt.UTC) - grace
+    named, limit = _find_named(pond), dt.datetime.now(dt.UTC) - grace
     for file in pond.large_files.entries():
         if file.sha256 not in named and file.changed is not None and file.changed < limit:
             yield file.path, file.size
 
 
-def _named(pond: Pond) -> set[str]:
+def _find_named(pond: Pond) -> set[str]:
     """Return the hashes that any state of the tree names: those of the oldest one, and all that came since."""
     snapshots = [row["snapshot_id"] for row in pond.lake.snapshots().to_pylist()]
     first = next(each for each in snapshots if NODES in pond.lake.at(version=each))

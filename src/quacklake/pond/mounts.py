@@ -82,9 +82,9 @@ class Mounts:
         mounted = self._of(node)
         nodes = {}
         for name in mounted.fs.children(found.node) or {}:
-            inner = _followed(mounted.fs, join(path, name))
+            inner = _follow_link(mounted.fs, join(path, name))
             if inner is not None and (inner.node.file_type in _KINDS or self._may_show(node, inner.node)):
-                nodes[name] = _shown(node, name, join(path, name), inner)
+                nodes[name] = _show_node(node, name, join(path, name), inner)
         return nodes
 
     def _may_show(self, node: Node, inner: Node) -> bool:
@@ -167,7 +167,7 @@ def _key(node: Node) -> _Key:
     return str(config.get("pond", "")), str(config.get("backup", "")), str(config.get("key", ""))
 
 
-def _followed(fs: FS, path: str) -> NodePath | None:
+def _follow_link(fs: FS, path: str) -> NodePath | None:
     """Return a node, or what a link leads to; None for a link that leads nowhere."""
     try:
         return fs.get(path)
@@ -175,7 +175,7 @@ def _followed(fs: FS, path: str) -> NodePath | None:
         return None
 
 
-def _shown(above: Node, name: str, path: str, inner: NodePath) -> Node:
+def _show_node(above: Node, name: str, path: str, inner: NodePath) -> Node:
     """Return a node of a mounted pond as one of this pond."""
     attributes = {key: value for key, value in inner.node.extended_attributes.items() if key not in (FACTORY, CONFIG)}
     config = {**(above.attribute(CONFIG) or {}), "path": path}

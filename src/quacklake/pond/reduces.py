@@ -113,7 +113,7 @@ def refresh(pond: Pond, fs: FS, found: NodePath) -> str | None:
     if pond.read_only:
         return None
     try:
-        known = _known(fs, found)
+        known = _find_kept(fs, found)
         return None if known is None else _bring(pond, known)
     except QuacklakeError as error:
         _log.warning("could not refresh %s: %s", found.path, error.message, extra=error_facts(error, path=found.path))
@@ -156,7 +156,7 @@ def maintain(pond: Pond) -> Upkeep:
     ways = [way for found in reduced_nodes(fs) if (way := refresh(pond, fs, found)) is not None]
     dropped = 0
     if SCHEMA in pond.lake.schemas():
-        wanted = {known.view for found in reduced_nodes(fs) if (known := _wanted(fs, found)) is not None}
+        wanted = {known.view for found in reduced_nodes(fs) if (known := _find_wanted(fs, found)) is not None}
         for table in pond.lake.tables(SCHEMA):
             name = table.removeprefix(f"{SCHEMA}.")
             if name not in wanted:
@@ -165,13 +165,13 @@ def maintain(pond: Pond) -> Upkeep:
     return Upkeep(ways.count("none"), len(ways) - ways.count("none"), dropped)
 
 
-def _known(fs: FS, found: NodePath) -> Kept | None:
+def _find_kept(fs: FS, found: NodePath) -> Kept | None:
     options = options_of(found)
     return None if options is None else kept(fs, options)
 
 
-def _wanted(fs: FS, found: NodePath) -> Kept | None:
+def _find_wanted(fs: FS, found: NodePath) -> Kept | None:
     try:
-        return _known(fs, found)
+        return _find_kept(fs, found)
     except QuacklakeError:  # the series is gone, or has other columns
         return None

@@ -70,7 +70,7 @@ NOWHERE = Origin("rows")
 def write_table(fs: FS, path: str, rows: Rows, origin: Origin = NOWHERE, *, start: Place | None = None) -> Imported:
     """Make a table of rows. Raise ``AlreadyExistsError`` for a name that is taken; nothing is changed then."""
     place = fs.new_place(path, start=start)
-    counted = _Counted(_opened(rows, None))
+    counted = _Counted(_open_rows(rows, None))
     _check_case(fs, place.path)
     fs.backend.changes.create_table(table_of(place.path), counted.reader())
     attributes = {ROWS: counted.rows, **origin.attributes()}
@@ -173,10 +173,10 @@ class _Adding:
         if isinstance(rows, InputFiles) and columns is not None:
             fractions = rows.fractions(columns)
             columns = replace(columns, columns=tuple(each for each in columns.columns if each.name not in fractions))
-        reader = _opened(rows, columns)
+        reader = _open_rows(rows, columns)
         name = require_column(reader.schema.names, self.wanted, self.origin.name)
         if isinstance(rows, InputFiles) and _may_lose_zones(rows, reader.schema.field(name)):
-            reader = _opened(rows, _with_text(columns, name))
+            reader = _open_rows(rows, _with_text(columns, name))
         old = self.old
         where = {"where": rows.where} if isinstance(rows, InputFiles) else {}
         time = TimeColumn(name, reader.schema.field(name).type, self.zone, self.options.local)
@@ -214,12 +214,12 @@ class _Adding:
 
     def _unfit(self, rows: pa.Schema) -> Iterator[tuple[Column, Column]]:
         """Yield the columns of the series whose types cannot hold those of rows, each with the column of the rows."""
-        for column, new in self._shared(rows):
+        for column, new in self._shared_columns(rows):
             fits = pa.types.is_null(rows.field(new.name).type) or column.can_store(new)
             if not (fits or _widens(column, new)):
                 yield column, new
 
-    def _shared(self, rows: pa.Schema) -> Iterator[tuple[Column, Column]]:
+    def _shared_columns(self, rows: pa.Schema) -> Iterator[tuple[Column, Column]]:
         """Yield the columns that the series and rows both have, without nested ones."""
         assert self.columns is not None
         given = {fold(column.name): column for column in to_schema(rows).columns}
@@ -237,7 +237,9 @@ class _Adding:
                 hint=self._advice(column),
             )
         decimals = {
-            column.name: replace(column, type="float64") for column, new in self._shared(rows) if _widens(column, new)
+            column.name: replace(column, type="float64")
+            for column, new in self._shared_columns(rows)
+            if _widens(column, new)
         }
         if decimals:
             change_types(self.fs, self.place.path, decimals)
@@ -298,7 +300,7 @@ def _check_case(fs: FS, path: str) -> None:
             )
 
 
-def _opened(rows: Rows, wanted: TableSchema | None) -> pa.RecordBatchReader:
+def _open_rows(rows: Rows, wanted: TableSchema | None) -> pa.RecordBatchReader:
     opened = open_rows(rows, wanted)
     if not opened.schema.names:
         raise SchemaMismatchError("the rows have no columns")

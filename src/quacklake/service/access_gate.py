@@ -243,11 +243,11 @@ class _Catalogs:
 
     def _enter(self, user: TenantUser) -> _Open:
         """Return the open lake of a user, who has shown a right token."""
-        known = self._named(user)
+        known = self._find_open(user)
         if known is not None:
             return known
         with self._opening:  # one after the other, while those who enter open ones go on
-            known = self._named(user)
+            known = self._find_open(user)
             if known is not None:
                 return known
             self._make_room()
@@ -258,7 +258,7 @@ class _Catalogs:
                 self._ids[tenant_key(user.catalog)] = user.catalog_id
             return found
 
-    def _named(self, user: TenantUser) -> _Open | None:
+    def _find_open(self, user: TenantUser) -> _Open | None:
         """Return the lake of a user if it is open under its name; close one that has got another name since."""
         key, gone = tenant_key(user.catalog), []
         with self._lock:

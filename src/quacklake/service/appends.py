@@ -244,7 +244,7 @@ class _Committer:
         """Answer what was done before, and commit the rest together; what does not fit goes alone."""
         for number in range(RACES):
             # the commit itself finds keys that are in the lake: they are looked for only then
-            fresh = self._unanswered(group, look=number > 0)
+            fresh = self._answer_known(group, look=number > 0)
             if not fresh:
                 return
             try:
@@ -258,7 +258,7 @@ class _Committer:
             if each.waits:
                 self._alone(each)
 
-    def _unanswered(self, group: Sequence[Append], *, look: bool = True) -> list[Append]:
+    def _answer_known(self, group: Sequence[Append], *, look: bool = True) -> list[Append]:
         """Answer those whose keys are in the lake, or the same as another's of the group; return the others."""
         fresh: dict[str | None, Append] = {}
         waiting = [each for each in group if each.waits]
@@ -269,7 +269,7 @@ class _Committer:
             name = None if each.key is None else each.key.name
             try:
                 if each.key is not None and name in known:
-                    each.done(self._repeated(each, each.key, known[name]))
+                    each.done(self._answer_again(each, each.key, known[name]))
                 elif name in fresh:
                     if each.format != fresh[name].format:
                         self._read(each)
@@ -282,7 +282,7 @@ class _Committer:
                 each.failed(error)
         return found
 
-    def _repeated(self, append: Append, key: Key, mark: Mark) -> dict[str, Any]:
+    def _answer_again(self, append: Append, key: Key, mark: Mark) -> dict[str, Any]:
         """Return what was answered before. The rows of another format are counted to see that they are the same."""
         if not key.is_other_format(mark):
             return key.answer(mark)
@@ -300,13 +300,13 @@ class _Committer:
 
         def work(tx: Transaction) -> None:
             refused.clear()
-            for table, rows, members in self._joined(tx, group, refused):
+            for table, rows, members in self._join_appends(tx, group, refused):
                 reporting.reach("service.append.before")
                 change = opened(self._lake, tx)
                 change.table(table).append(rows)
                 _mark(change, members)
 
-        snapshot = committed(self._signed(group[0]), work, blind=True)
+        snapshot = committed(self._sign_handle(group[0]), work, blind=True)
         telemetry.count("service.append.groups")
         gone = set(map(id, refused))
         for each in group:
@@ -314,12 +314,12 @@ class _Committer:
                 each.done({"rows": each.count, "snapshot": snapshot, "repeated": False})
         return refused
 
-    def _signed(self, append: Append) -> LakeHandle:
+    def _sign_handle(self, append: Append) -> LakeHandle:
         """Return the handle of the lake; what it commits has the author of an append."""
         handle = self._lake.handle
         return handle if append.author is None else handle.signed(Signature(append.author, None, None))
 
-    def _joined(
+    def _join_appends(
         self, tx: Transaction, group: Sequence[Append], refused: list[Append]
     ) -> list[tuple[str, pa.Table, list[Append]]]:
         """Return the rows for each table together with the appends that they are of; rows that differ are apart."""
@@ -388,10 +388,10 @@ class _Committer:
             _mark(change, [append])
 
         try:
-            snapshot = committed(self._signed(append), work)
+            snapshot = committed(self._sign_handle(append), work)
         except StreamBatchDoneError:
             with suppress(QuacklakeError):
-                self._unanswered([append])
+                self._answer_known([append])
             append.failed(TooBusyError("the same request is done elsewhere"))
         except QuacklakeError as error:
             append.failed(error)

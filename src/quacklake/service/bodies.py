@@ -76,9 +76,9 @@ def rows_of(body: bytes, format: str, wanted: TableSchema, settings: ServiceSett
     """Return the rows of a body; text gets the types of a table. Raise ``InputError``."""
     try:
         if format == PARQUET:
-            return _limited(_parquet(body, settings), settings)
+            return _read_limited(_parquet(body, settings), settings)
         if format in (ARROW, _ARROW_FILE):
-            return _limited(_arrow(body, format, settings), settings)
+            return _read_limited(_arrow(body, format, settings), settings)
         if format in (JSON, NDJSON) and len(body) <= _FEW:
             found = _json(body, format, wanted, settings)
             if found is not None:
@@ -92,7 +92,7 @@ def _first_line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0][:200]
 
 
-def _limited(batches: Iterable[pa.RecordBatch], settings: ServiceSettings) -> pa.Table:
+def _read_limited(batches: Iterable[pa.RecordBatch], settings: ServiceSettings) -> pa.Table:
     held: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
@@ -181,7 +181,7 @@ def _columns(
         size += array.nbytes
         if size > settings.max_unpacked:
             raise too_large()
-    return _filled(pa.Table.from_arrays(arrays, names=list(names)), wanted, settings)
+    return _fill_columns(pa.Table.from_arrays(arrays, names=list(names)), wanted, settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +219,7 @@ def joined(parts: Sequence[PlainRows], wanted: TableSchema, settings: ServiceSet
         return None
 
 
-def _filled(rows: pa.Table, wanted: TableSchema, settings: ServiceSettings) -> pa.Table:
+def _fill_columns(rows: pa.Table, wanted: TableSchema, settings: ServiceSettings) -> pa.Table:
     """Return the rows with NULL in the columns that none of them has, unless a column has a default."""
     given = {name.lower() for name in rows.column_names}
     missing = [column for column in wanted.columns if column.name.lower() not in given and column.default is None]
@@ -252,8 +252,8 @@ def _text(body: bytes, format: str, wanted: TableSchema, settings: ServiceSettin
         path = Path(folder) / f"body.{suffix}"
         path.write_bytes(body)
         try:
-            rows = _limited(_with_schema(open_files(path, suffix).read(wanted)), settings)
-            return rows if format == CSV else _filled(rows, wanted, settings)
+            rows = _read_limited(_with_schema(open_files(path, suffix).read(wanted)), settings)
+            return rows if format == CSV else _fill_columns(rows, wanted, settings)
         except QuacklakeError as error:
             error.message = error.message.replace(str(path), "the body").replace(folder, "")
             error.args = (error.message,)

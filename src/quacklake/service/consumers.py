@@ -77,7 +77,7 @@ class Consumers:
     def of(self, name: str, lease: str) -> Claim:
         """Return a consumer's position. Raise ``StreamFencedError`` when another has claimed it since."""
         with open_marks(self.lake, _KIND) as marks:
-            now, mark = marks.now, self._checked(marks.find(self._name(name)), lease)
+            now, mark = marks.now, self._check_mark(marks.find(self._name(name)), lease)
         found = json.loads(mark.position or "{}")
         return Claim(found["table"], found["next"], lease, max(0, found["until"] - now))
 
@@ -86,7 +86,7 @@ class Consumers:
         if snapshot > self.lake.current_snapshot():
             raise InputError(f"there is no snapshot {snapshot} yet")
         with open_marks(self.lake, _KIND, change=True) as marks:
-            mark = self._checked(marks.find(self._name(name)), lease)
+            mark = self._check_mark(marks.find(self._name(name)), lease)
             position: dict[str, Any] = json.loads(mark.position or "{}")
             position["next"] = max(position["next"], snapshot + 1)
             position["until"] = marks.now + round(seconds * 1000)
@@ -108,7 +108,7 @@ class Consumers:
     def _name(self, name: str) -> str:
         return self._mine() + _digest(self.principal, name)[:40]
 
-    def _checked(self, mark: Mark | None, lease: str) -> Mark:
+    def _check_mark(self, mark: Mark | None, lease: str) -> Mark:
         if mark is None:
             raise NotFoundError("there is no such consumer", hint="claim it first")
         if mark.run != lease:

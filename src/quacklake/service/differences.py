@@ -104,13 +104,13 @@ def columns_changed(before: TableInfo | None, after: TableInfo, *, defaults: boo
         elif id_ not in old:
             found.append({"column": new[id_].name, "change": "added", "type": new[id_].duckdb_type()})
         elif old[id_] != new[id_]:
-            altered = _altered(old[id_], new[id_], defaults=defaults)
+            altered = _compare_columns(old[id_], new[id_], defaults=defaults)
             if altered or defaults:
                 found.append({"column": new[id_].name, "change": "altered", **altered})
     return found
 
 
-def _altered(before: Column, after: Column, *, defaults: bool) -> dict[str, Any]:
+def _compare_columns(before: Column, after: Column, *, defaults: bool) -> dict[str, Any]:
     """Return what of a column has changed, as pairs of before and after."""
     pairs: dict[str, tuple[Any, Any]] = {
         "name": (before.name, after.name),
@@ -126,23 +126,23 @@ def _counts(
     service: Service, identity: Identity, tables: Mapping[int, TableInfo], first: int, last: int
 ) -> tuple[_Counts, bool]:
     """Return how many rows of each table changed, and whether all were counted."""
-    touched = [tables[id_] for id_ in sorted(_touched(identity, first, last)) if id_ in tables]
+    touched = [tables[id_] for id_ in sorted(_find_touched(identity, first, last)) if id_ in tables]
     until = time.monotonic() + service.settings.statement_seconds
     found: _Counts = {}
     for number, table in enumerate(touched):
         late = number >= service.settings.max_counted_tables or time.monotonic() >= until
-        found[table.id] = None if late else _counted(service, identity, table, first + 1, last)
+        found[table.id] = None if late else _count_changes(service, identity, table, first + 1, last)
     return found, None not in found.values()
 
 
-def _touched(identity: Identity, first: int, last: int) -> set[int]:
+def _find_touched(identity: Identity, first: int, last: int) -> set[int]:
     """Return the ids of the tables whose rows changed, hidden ones too: it only saves reading the others."""
     with identity.lake.handle.context.catalog.read() as reader:
         changes = reader.snapshots.changes_since(first)
     return {change.id for id_, made in changes if id_ <= last for change in made if change.id is not None}
 
 
-def _counted(
+def _count_changes(
     service: Service, identity: Identity, table: TableInfo, since: int, until: int
 ) -> Mapping[str, int] | None:
     """Return the numbers of changed rows that the principal may see; None when that takes too long."""

@@ -267,7 +267,7 @@ class _Asked:
 
     def text(self, batch: pa.RecordBatch) -> str:
         """Return the objects of a batch that has rows."""
-        found = first_row(self._connection.register("ql_rows", _numbered(batch)), self._question)
+        found = first_row(self._connection.register("ql_rows", _number_columns(batch)), self._question)
         assert found is not None
         return str(found[0])
 
@@ -288,14 +288,14 @@ def _csv(rows: Rows) -> Iterator[bytes]:
     options = pcsv.WriteOptions(include_header=False)
     with _connection() as connection:
         for batch in rows.batches:
-            connection.register("ql_rows", _numbered(batch))
+            connection.register("ql_rows", _number_columns(batch))
             table = connection.sql(f"SELECT {select} FROM ql_rows").to_arrow_table()
             sink = io.BytesIO()
             pcsv.write_csv(table, sink, options)
             yield sink.getvalue()
 
 
-def _numbered(batch: pa.RecordBatch) -> pa.Table:
+def _number_columns(batch: pa.RecordBatch) -> pa.Table:
     """Return a batch whose columns are ``c0``, ``c1``, …: names of columns may differ in case only, or not at all."""
     return pa.Table.from_arrays(batch.columns, names=[f"c{index}" for index in range(batch.num_columns)])
 
@@ -354,7 +354,7 @@ def _plain(value: str, type_: pa.DataType, depth: int = 0) -> str:
 
 def compressed(pieces: Iterator[Piece], accept_encoding: str | None) -> tuple[Iterator[Piece], str | None]:
     """Return the pieces, compressed if the client takes zstd or gzip and there is something to gain, and how."""
-    wanted = _accepted(accept_encoding or "")
+    wanted = _parse_accepted(accept_encoding or "")
     codec = next((each for each in ("zstd", "gzip") if each in wanted), None)
     first = list(_few(pieces))
     if codec is None or sum(map(len, first)) < _SMALL:
@@ -362,13 +362,13 @@ def compressed(pieces: Iterator[Piece], accept_encoding: str | None) -> tuple[It
     squeeze: Any = zlib.compressobj(1, zlib.DEFLATED, 16 + zlib.MAX_WBITS)
     if codec == "zstd":
         squeeze = zstandard.ZstdCompressor(level=1).compressobj()
-    return _squeezed(_chain(first, pieces), squeeze), codec
+    return _squeeze(_chain(first, pieces), squeeze), codec
 
 
-def _accepted(header: str) -> set[str]:
+def _parse_accepted(header: str) -> set[str]:
     """Return the encodings of an Accept-Encoding header, without those of weight 0.
 
-    >>> sorted(_accepted("gzip;q=0, zstd;q=0.5, br"))
+    >>> sorted(_parse_accepted("gzip;q=0, zstd;q=0.5, br"))
     ['br', 'zstd']
     """
     found = set()
@@ -394,7 +394,7 @@ def _chain(first: list[Piece], rest: Iterator[Piece]) -> Iterator[Piece]:
     yield from rest
 
 
-def _squeezed(pieces: Iterator[Piece], squeeze: Any) -> Iterator[Piece]:
+def _squeeze(pieces: Iterator[Piece], squeeze: Any) -> Iterator[Piece]:
     for piece in pieces:
         if found := squeeze.compress(bytes(piece)):
             yield found

@@ -108,9 +108,9 @@ def unpacked_size(array: pa.Array) -> int:
     if types.is_null(kind):
         return len(array) * _NULL
     if types.is_dictionary(kind):
-        return _picked(array.dictionary, array.indices)
+        return _count_picked(array.dictionary, array.indices)
     if types.is_run_end_encoded(kind):
-        return _repeated(array)
+        return _count_repeated(array)
     if types.is_string_view(kind) or types.is_binary_view(kind):
         return int(pc.sum(_lengths(array)).as_py() or 0) + _VIEW_BYTES * len(array)
     if types.is_struct(kind) or types.is_union(kind):
@@ -126,7 +126,7 @@ def unpacked_size(array: pa.Array) -> int:
     return max(int(array.nbytes), len(array))
 
 
-def _picked(values: pa.Array, indices: pa.Array) -> int:
+def _count_picked(values: pa.Array, indices: pa.Array) -> int:
     """Return the bytes of values that are taken by their indices."""
     lengths = _lengths(values)
     if lengths is None:
@@ -134,7 +134,7 @@ def _picked(values: pa.Array, indices: pa.Array) -> int:
     return int(pc.sum(lengths.take(indices)).as_py() or 0) + _OFFSET * len(indices)
 
 
-def _repeated(array: pa.Array) -> int:
+def _count_repeated(array: pa.Array) -> int:
     """Return the bytes of the values of an array of runs, each as often as its run is long."""
     lengths = _lengths(array.values)
     if lengths is None:
@@ -261,13 +261,13 @@ def _plain(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if types.is_list(kind) or types.is_large_list(kind):
         values = _plain(array.values, kind.value_type)
         if types.is_list_view(array.type) or types.is_large_list_view(array.type):
-            return _listed(array, values, kind)
+            return _to_lists(array, values, kind)
         make = pa.ListArray if types.is_list(kind) else pa.LargeListArray
         return make.from_arrays(array.offsets, values, type=kind, mask=empty)
     return array.cast(kind)
 
 
-def _listed(array: pa.Array, values: pa.Array, kind: pa.DataType) -> pa.Array:
+def _to_lists(array: pa.Array, values: pa.Array, kind: pa.DataType) -> pa.Array:
     """Return views of lists, which may show a value often and in any order, as lists."""
     empty = array.is_null()
     sizes = pc.if_else(empty, 0, pc.cast(array.sizes, pa.int64()))

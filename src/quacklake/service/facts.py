@@ -57,7 +57,7 @@ async def answer_facts(
     def work() -> Response:
         at = resolved_version(identity.lake, version, timestamp)
         snapshot = identity.lake.current_snapshot() if at is None else at
-        tag = etag(request, identity, snapshot, more + (_left(identity) if expiring else ""))
+        tag = etag(request, identity, snapshot, more + (_name_history(identity) if expiring else ""))
         headers = {"ETag": tag, "Cache-Control": "private, no-cache", SNAPSHOT: str(snapshot)}
         if known(request, identity, tag):
             return Response(status_code=304, headers=headers)
@@ -75,7 +75,7 @@ async def answer_facts(
         return await service.run(work)
 
 
-def _left(identity: Identity) -> str:
+def _name_history(identity: Identity) -> str:
     """Return a text that is another one when snapshots have expired: none comes back, so their number tells."""
     with identity.lake.handle.context.catalog.read() as reader:
         return str(reader.snapshots.count())

@@ -46,7 +46,7 @@ class JobRecords:
         """
         with open_marks(self.lake, _KIND, change=True) as marks:
             now, known = marks.now, marks.list(self._prefix)
-            ended = [mark for mark in known if _shown(mark, now)["state"] in ENDED]
+            ended = [mark for mark in known if _describe_job(mark, now)["state"] in ENDED]
             surplus = len(known) - most + 1
             if surplus > len(ended):
                 raise TooBusyError("too many jobs wait")
@@ -67,25 +67,25 @@ class JobRecords:
         """Ask the process that runs a job to end it, and return the job; None when there is none with this id."""
         with open_marks(self.lake, _KIND, change=True) as marks:
             now, mark = marks.now, marks.find(self._prefix + id_)
-            if mark is None or _shown(mark, now)["state"] in ENDED:
-                return None if mark is None else _shown(mark, now)
+            if mark is None or _describe_job(mark, now)["state"] in ENDED:
+                return None if mark is None else _describe_job(mark, now)
             found = json.loads(mark.position or "{}")
             found["job"]["cancelling"] = True
             asked = replace(mark, position=json.dumps(found))
             marks.put(asked, new=False)
-        return _shown(asked, now)
+        return _describe_job(asked, now)
 
     def all(self) -> list[dict[str, Any]]:
         """Return the jobs of all processes, newest first."""
         with open_marks(self.lake, _KIND) as marks:
             now, known = marks.now, marks.list(self._prefix)
-        return [_shown(mark, now) for mark in reversed(known)]
+        return [_describe_job(mark, now) for mark in reversed(known)]
 
     def find(self, id_: str) -> dict[str, Any] | None:
         """Return a job; None when there is none with this id."""
         with open_marks(self.lake, _KIND) as marks:
             now, mark = marks.now, marks.find(self._prefix + id_)
-        return None if mark is None else _shown(mark, now)
+        return None if mark is None else _describe_job(mark, now)
 
     @property
     def _prefix(self) -> str:
@@ -106,7 +106,7 @@ def _job(mark: Mark) -> dict[str, Any]:
     return job
 
 
-def _shown(mark: Mark, now: int) -> dict[str, Any]:
+def _describe_job(mark: Mark, now: int) -> dict[str, Any]:
     """Return a job as it is to be shown at a time."""
     job, until = _job(mark), json.loads(mark.position or "{}")["until"]
     is_lost = job["state"] not in ENDED and until <= now

@@ -86,20 +86,20 @@ def _verify(lake: Lake, given: Mapping[str, Any], _: bool, progress: Progress) -
 
 
 def _rollback(lake: Lake, given: Mapping[str, Any], dry_run: bool, progress: Progress) -> Any:
-    return lake.rollback(_needed(given, "to"), dry_run=dry_run, progress=progress)
+    return lake.rollback(_require(given, "to"), dry_run=dry_run, progress=progress)
 
 
 def _restore(lake: Lake, given: Mapping[str, Any], dry_run: bool, _: Progress) -> Any:
-    return lake.table(_needed(given, "table")).restore(_needed(given, "to"), dry_run=dry_run)
+    return lake.table(_require(given, "table")).restore(_require(given, "to"), dry_run=dry_run)
 
 
 def _refresh(lake: Lake, given: Mapping[str, Any], dry_run: bool, _: Progress) -> Any:
-    view = str(_needed(given, "view"))
+    view = str(_require(given, "view"))
     return lake.materialized_views.explain(view) if dry_run else lake.refresh(view)
 
 
 def _verify_view(lake: Lake, given: Mapping[str, Any], _: bool, __: Progress) -> Any:
-    found = lake.materialized_views.verify(str(_needed(given, "view")))[0]
+    found = lake.materialized_views.verify(str(_require(given, "view")))[0]
     facts = {name: getattr(found, name) for name in ("view", "snapshot", "count", "missing", "unexpected", "problem")}
     return {"ok": found.ok, **facts}
 
@@ -108,12 +108,12 @@ def _on_table(operation: str) -> Callable[[Any, Mapping[str, Any], bool, Progres
     def run(lake: Lake, given: Mapping[str, Any], dry_run: bool, progress: Progress) -> Any:
         if dry_run:
             raise InputError("this job has no dry run", hint="GET /api/v1/care says what is due")
-        return getattr(lake.table(str(_needed(given, "table"))), operation)(progress=progress)
+        return getattr(lake.table(str(_require(given, "table"))), operation)(progress=progress)
 
     return run
 
 
-def _needed(given: Mapping[str, Any], name: str) -> Any:
+def _require(given: Mapping[str, Any], name: str) -> Any:
     if name not in given:
         raise InputError(f"the job needs {name}")
     return given[name]

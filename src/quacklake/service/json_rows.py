@@ -32,7 +32,7 @@ def few_objects(batch: pa.RecordBatch, names: Sequence[str]) -> list[str] | None
         return None
     columns = []
     for column in batch.columns:
-        shown = _shown(column.type)
+        shown = _find_converter(column.type)
         if shown is None:
             return None
         try:
@@ -50,7 +50,7 @@ def _plain(column: pa.Array) -> pa.Array:
     return column
 
 
-def _shown(type_: pa.DataType) -> Callable[[Any], Any] | None:
+def _find_converter(type_: pa.DataType) -> Callable[[Any], Any] | None:
     """Return the function that makes JSON of a value, None for a type that DuckDB shows."""
     kinds = pa.types
     if kinds.is_integer(type_) or kinds.is_boolean(type_) or kinds.is_string(type_) or kinds.is_large_string(type_):

@@ -71,11 +71,11 @@ def _bounds(plan: ScanPlan, column: Column, stored: Any, *, whole: bool) -> dict
     bounded = None not in values
     known = [value for value in values if value is not None] if bounded else []
     ends: Sequence[Any] = (min(known), max(known)) if known else (None, None)
-    least, greatest = (None if end is None else _shown(end, column.type) for end in ends)
+    least, greatest = (None if end is None else _show_bound(end, column.type) for end in ends)
     return {"min": least, "max": greatest, "nulls": nulls, "exact": bool(exact and bounded)}
 
 
-def _shown(value: Comparable, type: str) -> Any:
+def _show_bound(value: Comparable, type: str) -> Any:
     """Return a bound as JSON has it: a number, or the text of any other value."""
     if isinstance(value, bool) or (isinstance(value, float) and math.isfinite(value)):
         return value

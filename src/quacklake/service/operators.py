@@ -115,7 +115,7 @@ def operator_router(operator: Operator) -> APIRouter:
     @router.post("/tenants", summary="Create a tenant", operation_id="create_tenant", status_code=201)
     async def create_tenant(request: Request, body: NewTenant) -> dict[str, Any]:
         """Create a tenant: a lake of its own, which nobody may enter until it has an administrator."""
-        return _told(await done(request, lambda: tenants.create(body.name)))
+        return _describe_tenant(await done(request, lambda: tenants.create(body.name)))
 
     @router.get("/tenants/{name:part}", summary="Look at a tenant", operation_id="tenant")
     async def tenant(request: Request, name: TenantName) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def operator_router(operator: Operator) -> APIRouter:
         """Give a tenant another name. Its files stay, and so do its users and their tokens."""
         found = await done(request, lambda: tenants.rename(name, body.name))
         _forget(request, name, body.name)
-        return _told(found)
+        return _describe_tenant(found)
 
     @router.post("/tenants/{name:part}/limits", summary="Limit a tenant", operation_id="limit_tenant")
     async def limit_tenant(request: Request, name: TenantName, body: TenantLimits) -> dict[str, Any]:
@@ -178,13 +178,13 @@ async def _let_in(service: Service, request: Request, operator: Operator) -> Non
 
 def _page(tenants: Tenants, prefix: str, after: str | None, most: int) -> list[dict[str, Any]]:
     stats = {each.name: each for each in tenants.stats(prefix=prefix, after=after, limit=most)}
-    return [_told(each, stats.get(each.name)) for each in tenants.list(prefix, after=after, limit=most)]
+    return [_describe_tenant(each, stats.get(each.name)) for each in tenants.list(prefix, after=after, limit=most)]
 
 
 def _one(tenants: Tenants, name: str) -> dict[str, Any]:
     found = tenants.get(name)
     (stats,) = tenants.stats(found.name)
-    return {**_told(found, stats), "limits": tenants.limits(found.name).asdict()}
+    return {**_describe_tenant(found, stats), "limits": tenants.limits(found.name).asdict()}
 
 
 def _administrator(tenants: Tenants, tenant: str, body: NewAdministrator) -> str:
@@ -193,7 +193,7 @@ def _administrator(tenants: Tenants, tenant: str, body: NewAdministrator) -> str
         return lake.access.create_user_with_token(body.name, ["admin"], body.expires_in)
 
 
-def _told(tenant: Tenant, stats: TenantStats | None = None) -> dict[str, Any]:
+def _describe_tenant(tenant: Tenant, stats: TenantStats | None = None) -> dict[str, Any]:
     told: dict[str, Any] = {"name": tenant.name, "created": tenant.created.isoformat()}
     if stats is not None:
         told |= {

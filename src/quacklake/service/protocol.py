@@ -36,7 +36,7 @@ class _Bounded(HttpToolsProtocol):
         self._expect()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._arrived()
+        self._end_head()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -53,7 +53,7 @@ class _Bounded(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        self._arrived()
+        self._end_head()
         extensions: dict[str, Any] = {ABORT: self.transport.abort}
         self.scope["extensions"] = extensions
         super().on_headers_complete()
@@ -64,7 +64,7 @@ class _Bounded(HttpToolsProtocol):
         if self._late is None:
             self._late = self.loop.call_later(self.settings.body_seconds, self._too_late)
 
-    def _arrived(self) -> None:
+    def _end_head(self) -> None:
         self._head = None
         if self._late is not None:
             self._late.cancel()

@@ -60,7 +60,7 @@ def row_differences(
         **facts,
         "key": key,
         "counts": counts,
-        "rows": [_shown(row, found) for row in rows[:most]],
+        "rows": [_show_row(row, found) for row in rows[:most]],
         "next": offset + most if len(rows) > most else None,
     }
 
@@ -106,7 +106,7 @@ def _column(index: int) -> str:
     return f"v{index}"
 
 
-def _shown(row: dict[str, Any], columns: Sequence[str]) -> dict[str, Any]:
+def _show_row(row: dict[str, Any], columns: Sequence[str]) -> dict[str, Any]:
     def side(mark: str) -> dict[str, str | None]:
         return {name: row[f"{mark}{index}"] for index, name in enumerate(columns)}
 

@@ -223,7 +223,7 @@ def described(lake: Lake, name: str, runners: Runners) -> dict[str, Any]:
         "state": definitions.state(pipeline.name),
         "running": pipeline.is_running_somewhere(),
         "here": runner is not None and runner.pipeline.is_active,
-        "reads": _named(made.source.options),
+        "reads": _name_part(made.source.options),
         "query": made.query,
         "every_seconds": made.every.total_seconds(),
         "dead_letters": made.dead_letters,
@@ -235,7 +235,7 @@ def described(lake: Lake, name: str, runners: Runners) -> dict[str, Any]:
                 "type": sink.type,
                 "mode": sink.options.get("mode", "append"),
                 "where": sink.where,
-                "writes": _named(sink.options),
+                "writes": _name_part(sink.options),
             }
             for sink in made.sinks
         ],
@@ -257,7 +257,7 @@ def described(lake: Lake, name: str, runners: Runners) -> dict[str, Any]:
     }
 
 
-def _named(options: Mapping[str, Any]) -> str | None:
+def _name_part(options: Mapping[str, Any]) -> str | None:
     """Return the name of what a source reads or a sink writes, of a path its last part; None without one."""
     found = next((str(options[name]) for name in _NAMES if name in options), None)
     return None if found is None else redact(found.rstrip("/").rpartition("/")[2])

@@ -147,12 +147,12 @@ def in_few_letters(text: str) -> str:
     'Actual Conductivity.uS/cm at Hogdal, g/cm3'
     """
     return "".join(
-        letter if letter.isascii() or letter in _ALSO else _SPELLED.get(letter) or _decomposed(letter)
+        letter if letter.isascii() or letter in _ALSO else _SPELLED.get(letter) or _decompose(letter)
         for letter in unicodedata.normalize("NFC", text)
     )
 
 
-def _decomposed(letter: str) -> str:
+def _decompose(letter: str) -> str:
     return unicodedata.normalize("NFKD", letter).encode("ascii", "ignore").decode() or "?"
 
 

@@ -177,7 +177,7 @@ class TileBuilder:
                 chosen = [tile for tile in chunk if tiles[tile] is dense]
                 if chosen:
                     rows = self._bucket_points(number, level) if dense else self._raw_points(number)
-                    columns[number].update(self._packed(level, chosen, rows))
+                    columns[number].update(self._pack_tiles(level, chosen, rows))
         for tile in chunk:
             data = [list(column.get(tile, ("", ""))) for column in columns]
             yield (
@@ -206,7 +206,7 @@ class TileBuilder:
         points = f"SELECT unnest([{times}]) AS t, unnest([{values}]) AS v FROM {near}"
         return f"SELECT DISTINCT t, v FROM ({points}) UNION ALL {gaps}"
 
-    def _packed(self, level: int, chosen: Sequence[int], rows: str) -> Iterator[tuple[int, tuple[str, str]]]:
+    def _pack_tiles(self, level: int, chosen: Sequence[int], rows: str) -> Iterator[tuple[int, tuple[str, str]]]:
         """Yield the times and values of tiles. A time is a part of the span of its tile, in 2 ** -32."""
         size = span(level)
         wanted = ", ".join(map(str, chosen))

@@ -145,7 +145,7 @@ class Upload:
             batch = found[0]
             if batch is not None:
                 batch.validate(full=True)  # offsets that point elsewhere would show the memory of the service
-                body += _arrived(batch)
+                body += _count_arrived(batch)
                 if self._most_body is not None and body > self._most_body:
                     raise _too_large(self._most_body)
                 unpacked = max(batch.num_rows, sum(map(unpacked_size, batch.columns)))
@@ -157,7 +157,7 @@ class Upload:
                 self.rows_read += batch.num_rows
                 if self.keyed:
                     self.digest.add(batch)
-                yield plain_batch(_aligned(batch), self.schema)
+                yield plain_batch(_align_buffers(batch), self.schema)
             found = self._next()
 
     def rows(self) -> pa.RecordBatchReader:
@@ -188,7 +188,7 @@ class Upload:
             raise CancelledError("the client has gone before the append was committed")
 
 
-def _arrived(batch: pa.RecordBatch) -> int:
+def _count_arrived(batch: pa.RecordBatch) -> int:
     """Return the bytes of a batch as it came: a dictionary may have come with an earlier one."""
     return sum(buffer.size for column in batch.columns for buffer in column.buffers() if buffer is not None)
 
@@ -197,7 +197,7 @@ def _too_large(most: int) -> ResultTooLargeError:
     return ResultTooLargeError(f"an append has at most {most} bytes", hint="send it in parts")
 
 
-def _aligned(batch: pa.RecordBatch) -> pa.RecordBatch:
+def _align_buffers(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return a batch whose buffers lie where processors like them: those of a message of gRPC may lie anywhere."""
     buffers = [buffer for column in batch.columns for buffer in column.buffers() if buffer is not None]
     if all(buffer.address % _ALIGNED == 0 for buffer in buffers):

@@ -84,20 +84,20 @@ def to_status(error: BaseException) -> Any:
     if isinstance(error, pa.ArrowInvalid) and not isinstance(error, QuacklakeError):
         return InvalidArgument("[input] the stream of the client is no valid Arrow data")
     if not isinstance(error, QuacklakeError):
-        return flight.FlightInternalError(*_told(_logged(error)))
+        return flight.FlightInternalError(*_encode_error(_log_error(error)))
     chosen = next((status for kind, status in _BY_CLASS if isinstance(error, kind)), InvalidArgument)
-    shown = _logged(error) if isinstance(error, _HIDDEN) and not isinstance(error, UnauthenticatedError) else error
-    message, extra = _told(shown)
+    shown = _log_error(error) if isinstance(error, _HIDDEN) and not isinstance(error, UnauthenticatedError) else error
+    message, extra = _encode_error(shown)
     return chosen(message, extra) if issubclass(chosen, flight.FlightError) else chosen(message)
 
 
-def _told(error: QuacklakeError) -> tuple[str, bytes]:
+def _encode_error(error: QuacklakeError) -> tuple[str, bytes]:
     hint = "" if error.hint is None else f"\n  hint: {error.hint}"
     facts = {"code": error.code, "hint": error.hint, "transient": error.transient}
     return f"[{error.code}] {error.message}{hint}", json.dumps(facts).encode()
 
 
-def _logged(error: BaseException) -> QuacklakeError:
+def _log_error(error: BaseException) -> QuacklakeError:
     """Log an error, and return one with its code and a number by which the log can be searched."""
     number = uuid.uuid4().hex[:12]
     _log.error("incident %s: %s", number, error, exc_info=error, extra=error_facts(error, incident=number))

@@ -74,7 +74,7 @@ class Handlers:
         if _is_json(descriptor):
             asked = self.statements.from_json(caller, descriptor.command)
             return self.statements.info(caller, context, asked, descriptor)
-        name, message = self._unpacked(descriptor)
+        name, message = self._unpack_command(descriptor)
         if name in QUERIES:
             return self.statements.info(caller, context, QUERIES[name](self, caller, message), descriptor)
         if name in METADATA:
@@ -93,7 +93,7 @@ class Handlers:
             return found
         if _is_json(descriptor):
             return self._query_schema(caller, context, self.statements.from_json(caller, descriptor.command))
-        name, message = self._unpacked(descriptor)
+        name, message = self._unpack_command(descriptor)
         if name in QUERIES:
             return self._query_schema(caller, context, QUERIES[name](self, caller, message))
         if name in METADATA:
@@ -160,7 +160,7 @@ class Handlers:
             finally:
                 release()
             return json.dumps(found).encode()
-        name, message = self._unpacked(descriptor)
+        name, message = self._unpack_command(descriptor)
         if name not in PUTS:
             raise _unknown(name)
         return PUTS[name](self, caller, context, message, reader)
@@ -304,7 +304,7 @@ class Handlers:
         read_only = caller.identity.role < Role.WRITER
         return server_facts(self.settings, read_only=read_only, wanted=list(message.info))
 
-    def _unpacked(self, descriptor: Any) -> tuple[str, Any]:
+    def _unpack_command(self, descriptor: Any) -> tuple[str, Any]:
         if len(descriptor.command) > self.settings.size("max_message") * 2:
             raise InputError("the command is too long")
         return unpack(descriptor.command)
@@ -336,7 +336,7 @@ def _unknown(name: str) -> UnsupportedFeatureError:
     return UnsupportedFeatureError(f"{name} is not answered here")
 
 
-def _given(message: Any, name: str) -> Any:
+def _read_optional(message: Any, name: str) -> Any:
     return getattr(message, name) if message.HasField(name) else None
 
 
@@ -359,7 +359,7 @@ METADATA: dict[str, tuple[Callable[[Any], pa.Schema], Callable[[Handlers, Caller
     "CommandGetDbSchemas": (
         _always(metadata.DB_SCHEMAS),
         lambda self, caller, _, m: metadata.db_schemas(
-            caller, _given(m, "catalog"), _given(m, "db_schema_filter_pattern")
+            caller, _read_optional(m, "catalog"), _read_optional(m, "db_schema_filter_pattern")
         ),
     ),
     "CommandGetTables": (
@@ -377,7 +377,7 @@ METADATA: dict[str, tuple[Callable[[Any], pa.Schema], Callable[[Handlers, Caller
     "CommandGetSqlInfo": (_always(SQL_INFO), Handlers.sql_info),
     "CommandGetXdbcTypeInfo": (
         _always(TYPE_INFO),
-        lambda self, caller, _, m: type_info(_given(m, "data_type")),
+        lambda self, caller, _, m: type_info(_read_optional(m, "data_type")),
     ),
 }
 """The commands that ask about the lake: their columns, and how they are answered."""

@@ -23,42 +23,47 @@ _TYPE_NAME = "ARROW:FLIGHT:SQL:TYPE_NAME"
 _text = pa.utf8()
 
 
-def _needed(name: str, type_: pa.DataType) -> pa.Field:
+def _required_field(name: str, type_: pa.DataType) -> pa.Field:
     return pa.field(name, type_, nullable=False)
 
 
-CATALOGS = pa.schema([_needed("catalog_name", _text)])
-DB_SCHEMAS = pa.schema([("catalog_name", _text), _needed("db_schema_name", _text)])
-TABLE_TYPES = pa.schema([_needed("table_type", _text)])
+CATALOGS = pa.schema([_required_field("catalog_name", _text)])
+DB_SCHEMAS = pa.schema([("catalog_name", _text), _required_field("db_schema_name", _text)])
+TABLE_TYPES = pa.schema([_required_field("table_type", _text)])
 TABLES = pa.schema(
-    [("catalog_name", _text), ("db_schema_name", _text), _needed("table_name", _text), _needed("table_type", _text)]
+    [
+        ("catalog_name", _text),
+        ("db_schema_name", _text),
+        _required_field("table_name", _text),
+        _required_field("table_type", _text),
+    ]
 )
-TABLES_WITH_SCHEMA = TABLES.append(_needed("table_schema", pa.binary()))
+TABLES_WITH_SCHEMA = TABLES.append(_required_field("table_schema", pa.binary()))
 PRIMARY_KEYS = pa.schema(
     [
         ("catalog_name", _text),
         ("db_schema_name", _text),
-        _needed("table_name", _text),
-        _needed("column_name", _text),
+        _required_field("table_name", _text),
+        _required_field("column_name", _text),
         ("key_name", _text),
-        _needed("key_sequence", pa.int32()),
+        _required_field("key_sequence", pa.int32()),
     ]
 )
 FOREIGN_KEYS = pa.schema(
     [
         ("pk_catalog_name", _text),
         ("pk_db_schema_name", _text),
-        _needed("pk_table_name", _text),
-        _needed("pk_column_name", _text),
+        _required_field("pk_table_name", _text),
+        _required_field("pk_column_name", _text),
         ("fk_catalog_name", _text),
         ("fk_db_schema_name", _text),
-        _needed("fk_table_name", _text),
-        _needed("fk_column_name", _text),
-        _needed("key_sequence", pa.int32()),
+        _required_field("fk_table_name", _text),
+        _required_field("fk_column_name", _text),
+        _required_field("key_sequence", pa.int32()),
         ("fk_key_name", _text),
         ("pk_key_name", _text),
-        _needed("update_rule", pa.uint8()),
-        _needed("delete_rule", pa.uint8()),
+        _required_field("update_rule", pa.uint8()),
+        _required_field("delete_rule", pa.uint8()),
     ]
 )
 

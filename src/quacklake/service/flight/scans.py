@@ -106,7 +106,7 @@ def start(caller: Caller, queries: Queries, settings: FlightSettings, part: Part
         release()
         raise
     work = Running(lambda _thread: running.cancel())
-    batches = _limited(running, work, TimeBudget(settings.seconds), settings)
+    batches = _limit_batches(running, work, TimeBudget(settings.seconds), settings)
 
     def close() -> None:
         batches.close()
@@ -130,7 +130,7 @@ def _part(at: LakeAt, scan: TableScan, settings: FlightSettings, part: Part) -> 
     return context.engine.scan(mine, batch_rows=context.config.fetch_batch_rows)
 
 
-def _limited(
+def _limit_batches(
     running: RunningScan, work: Running, budget: TimeBudget, settings: FlightSettings
 ) -> Generator[pa.RecordBatch, None, None]:
     rows = size = 0

@@ -16,7 +16,7 @@ __all__ = ["SQL_INFO", "TYPE_INFO", "server_facts", "type_info"]
 _text = pa.utf8()
 
 
-def _needed(name: str, type_: pa.DataType) -> pa.Field:
+def _required_field(name: str, type_: pa.DataType) -> pa.Field:
     return pa.field(name, type_, nullable=False)
 
 
@@ -30,25 +30,25 @@ _VALUES = {
 }
 """The types of facts, in the order of the protocol."""
 _VALUE = pa.dense_union([pa.field(name, type_) for name, type_ in _VALUES.items()])
-SQL_INFO = pa.schema([_needed("info_name", pa.uint32()), _needed("value", _VALUE)])
+SQL_INFO = pa.schema([_required_field("info_name", pa.uint32()), _required_field("value", _VALUE)])
 TYPE_INFO = pa.schema(
     [
-        _needed("type_name", _text),
-        _needed("data_type", pa.int32()),
+        _required_field("type_name", _text),
+        _required_field("data_type", pa.int32()),
         ("column_size", pa.int32()),
         ("literal_prefix", _text),
         ("literal_suffix", _text),
         ("create_params", pa.list_(pa.field("item", _text, nullable=False))),
-        _needed("nullable", pa.int32()),
-        _needed("case_sensitive", pa.bool_()),
-        _needed("searchable", pa.int32()),
+        _required_field("nullable", pa.int32()),
+        _required_field("case_sensitive", pa.bool_()),
+        _required_field("searchable", pa.int32()),
         ("unsigned_attribute", pa.bool_()),
-        _needed("fixed_prec_scale", pa.bool_()),
+        _required_field("fixed_prec_scale", pa.bool_()),
         ("auto_increment", pa.bool_()),
         ("local_type_name", _text),
         ("minimum_scale", pa.int32()),
         ("maximum_scale", pa.int32()),
-        _needed("sql_data_type", pa.int32()),
+        _required_field("sql_data_type", pa.int32()),
         ("datetime_subcode", pa.int32()),
         ("num_prec_radix", pa.int32()),
         ("interval_precision", pa.int32()),

@@ -96,7 +96,7 @@ class Statements:
 
     def open(self, caller: Caller, handle: bytes) -> Asked:
         """Return the statement of a handle. Raise ``InputError`` or ``NotPermittedError``."""
-        return replace(_asked(caller, self._sealer.open(handle, caller.owner, PREPARED)), is_prepared=True)
+        return replace(_parse_asked(caller, self._sealer.open(handle, caller.owner, PREPARED)), is_prepared=True)
 
     def bound(self, caller: Caller, asked: Asked, reader: Any) -> Asked:
         """Return a statement with the parameters that a client sends."""
@@ -193,20 +193,20 @@ class Statements:
         return flight.FlightEndpoint(ticket, [], pa.scalar(until, pa.timestamp("ns", "UTC")))
 
     def _run(self, caller: Caller, context: Any, asked: Asked, number: str | None = None) -> Answer:
-        chosen, statement = _chosen(caller, asked)
+        chosen, statement = _choose_schema(caller, asked)
         if asked.transaction is not None:
             return self._transactions.run(chosen, context, asked.transaction, statement)
         return self._queries.run(chosen, context, statement, number)
 
     def _columns(self, caller: Caller, context: Any, asked: Asked) -> tuple[pa.Schema, int] | None:
-        chosen, statement = _chosen(caller, asked)
+        chosen, statement = _choose_schema(caller, asked)
         return self._queries.columns(chosen, context, statement)
 
     def stream(self, caller: Caller, context: Any, ticket: dict[str, Any]) -> Stream:
         """Return the rows of a ticket."""
         if ticket["kind"] == RESULT:
             return of_table(pa.ipc.open_stream(ticket["rows"]).read_all())
-        asked = _asked(caller, ticket)
+        asked = _parse_asked(caller, ticket)
         waiting = self._held.take(ticket["number"], caller.identity)
         if waiting is not None:
             return waiting
@@ -247,7 +247,7 @@ class Statements:
         return self.seal(caller, asked), schema, schema_of(asked.sql, types)
 
 
-def _chosen(caller: Caller, asked: Asked) -> tuple[Caller, Statement]:
+def _choose_schema(caller: Caller, asked: Asked) -> tuple[Caller, Statement]:
     """Return the caller in the schema of a statement, and the statement with its values."""
     rows = asked.rows()
     if len(rows) != 1:
@@ -272,7 +272,7 @@ def _facts(asked: Asked) -> dict[str, Any]:
     return {name: value for name, value in asdict(asked).items() if value is not None}
 
 
-def _asked(caller: Caller, facts: dict[str, Any]) -> Asked:
+def _parse_asked(caller: Caller, facts: dict[str, Any]) -> Asked:
     asked = Asked(**{name: facts[name] for name in Asked.__dataclass_fields__ if name in facts})
     if asked.lake != caller.lake:
         raise InputError("this ticket is for another lake", hint="send the same header database")

@@ -117,7 +117,7 @@ class Transactions:
             del self._open[id_]
         if commit and _outlives(found, caller):
             self._roll_back(found)
-            raise _demoted()
+            raise _demoted_error()
         with found.lock:
             found.ended = True
             session, found.session = found.session, None
@@ -168,7 +168,7 @@ class Transactions:
             with self._lock:
                 self._open.pop(id_, None)
             self._roll_back(found)
-            raise _demoted()
+            raise _demoted_error()
         return found
 
     def run(self, caller: Caller, context: Any, id_: bytes, statement: Statement) -> Answer:
@@ -212,7 +212,7 @@ def _outlives(found: OpenTransaction, caller: Caller) -> bool:
     return found.session is not None and not found.restricted and caller.identity.lake.handle.restricted
 
 
-def _demoted() -> NotPermittedError:
+def _demoted_error() -> NotPermittedError:
     return NotPermittedError(
         "the transaction was rolled back: its principal is no longer an administrator", hint="begin another one"
     )

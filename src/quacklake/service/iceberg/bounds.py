@@ -25,12 +25,12 @@ def bound(text: str | None, type: str, *, upper: bool) -> bytes | None:
     """
     try:
         value = decode(text, type)
-        return None if value is None else _encoded(value, type, upper=upper)
+        return None if value is None else _encode_bound(value, type, upper=upper)
     except (struct.error, OverflowError, UnicodeEncodeError):
         return None
 
 
-def _encoded(value: Comparable, type: str, *, upper: bool) -> bytes | None:
+def _encode_bound(value: Comparable, type: str, *, upper: bool) -> bytes | None:
     name = parse_type(type)
     if isinstance(value, bool):
         return b"\x01" if value else b"\x00"

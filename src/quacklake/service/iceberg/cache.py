@@ -76,7 +76,7 @@ class Cache:
 
     def once(self, key: str, suffix: str, make: Make) -> Made:
         """Return the file of a key; it is made if it is not there. A file that was lost is made again."""
-        entry = self._fresh(key) or self._stored(key)
+        entry = self._fresh(key) or self._find_stored(key)
         if entry is None:
             content, facts = make()
             entry = self._write(key, suffix, pa.py_buffer(content), facts)
@@ -87,7 +87,7 @@ class Cache:
             known = self._known.get(key)
         return known[0] if known and time.monotonic() - known[1] < self._settings.cache_seconds / 4 else None
 
-    def _stored(self, key: str) -> _Entry | None:
+    def _find_stored(self, key: str) -> _Entry | None:
         """Return the entry that the index has, after making sure that its file is whole and will stay."""
         place = self._index(key)
         try:

@@ -42,7 +42,7 @@ class FileReader:
         """Return the deleted positions of a data file, ascending. Raise ``CorruptFileError`` for impossible ones."""
         parts = [pa.array(deletes.positions, pa.int64())]
         if deletes.file is not None:
-            parts.append(self._dated(deletes.file.path, deletes.file.format, file.records, deletes.until))
+            parts.append(self._read_dated(deletes.file.path, deletes.file.format, file.records, deletes.until))
         if deletes.rows_until is not None:
             parts.append(self._later_rows(file, deletes.rows_until))
         positions = pc.unique(pa.concat_arrays(parts)).sort()
@@ -50,7 +50,7 @@ class FileReader:
             raise CorruptFileError(f"there are deletes beyond the {file.records} rows of {self._store.url(file.path)}")
         return positions
 
-    def _dated(self, path: str, format_: str, records: int, until: int | None) -> pa.Array:
+    def _read_dated(self, path: str, format_: str, records: int, until: int | None) -> pa.Array:
         if format_ == "puffin":
             rows = dated_positions(self._store, path, records)
             positions, dates = rows.column("pos"), rows.column("snapshot_id")

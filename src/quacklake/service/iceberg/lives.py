@@ -97,16 +97,16 @@ class Chunk:
         for file in self.files:
             deletes, inlined = self.deletes.get(file.id, ()), self.inlined.get(file.id, ())
             if file.partial_max is not None:
-                found.update((file.begin, *self._served(file.begin, file.partial_max)))
+                found.update((file.begin, *self._find_served(file.begin, file.partial_max)))
             for each in deletes:
-                found.update((each.begin, *self._served(each.begin, each.partial_max or 0)))
+                found.update((each.begin, *self._find_served(each.begin, each.partial_max or 0)))
                 found.update(() if each.end is None else (each.end,))
             found.update(begin for _, begin in inlined)
             if (deletes or inlined or file.partial_max is not None) and file.end is not None:
                 found.add(file.end)
         return tuple(sorted(found))
 
-    def _served(self, first: int, last: int) -> Sequence[int]:
+    def _find_served(self, first: int, last: int) -> Sequence[int]:
         """Return the served snapshots between two, which may be any numbers."""
         return self.served[bisect_left(self.served, first) : bisect_right(self.served, last)]
 

@@ -83,12 +83,12 @@ class _Catalog:
                 body = await _body(request, self._settings.max_body)
             return await run_in_threadpool(self._answer, request, steps, body)
         except Refusal as refusal:
-            return _failed(refusal.failure, request)
+            return _to_response(refusal.failure, request)
         except QuacklakeError as error:
-            return _failed(failure_of(error), request)
+            return _to_response(failure_of(error), request)
         except Exception:
             _log.exception("the Iceberg catalog failed")
-            return _failed(Failure(500, "InternalServerError", "the Iceberg catalog failed"), request)
+            return _to_response(Failure(500, "InternalServerError", "the Iceberg catalog failed"), request)
 
     def _answer(self, request: Request, steps: list[str], body: bytes) -> Response:
         method = "GET" if request.method == "HEAD" else request.method
@@ -196,11 +196,11 @@ class _Catalog:
         token = request.query_params.get("pageToken")
         if token is None:
             return _json({key: [items[name] for name in names]}, request)
-        after = _opened(token)
+        after = _decode_token(token)
         left = [name for name in names if after is None or name > after]
         size = min(_number(request.query_params.get("pageSize"), self._settings.max_page), self._settings.max_page)
         page = left[:size]
-        more = _closed(page[-1]) if len(left) > size else None
+        more = _encode_token(page[-1]) if len(left) > size else None
         return _json({key: [items[name] for name in page], "next-page-token": more}, request)
 
     def _table(self, request: Request, identity: Identity, schema: str, name: str) -> Response:
@@ -288,11 +288,11 @@ def _number(text: str | None, otherwise: int) -> int:
     return int(text)
 
 
-def _closed(name: str) -> str:
+def _encode_token(name: str) -> str:
     return base64.urlsafe_b64encode(name.encode()).decode()
 
 
-def _opened(token: str) -> str | None:
+def _decode_token(token: str) -> str | None:
     if not token:
         return None
     try:
@@ -314,7 +314,7 @@ def _json(
     return Response(body.encode("utf-8", "replace"), status, dict(headers or {}), "application/json")
 
 
-def _failed(failure: Failure, request: Request) -> Response:
+def _to_response(failure: Failure, request: Request) -> Response:
     headers = {"WWW-Authenticate": "Bearer"} if failure.status == 401 else {}
     if failure.status == 503:
         headers["Retry-After"] = str(max(1, round(failure.after or 1)))

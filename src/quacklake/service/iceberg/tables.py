@@ -78,7 +78,7 @@ class LakeTables:
         table = f"{quote(schema)}.{quote(name)}"
         key = (version, *TableHistory.find_key(lake, table))
         with self._cache.making(f"{key[1]}"):
-            found = self._remembered(key)
+            found = self._find_loaded(key)
             if found is None:
                 source = read_source(lake, table, self._settings)
                 found = _Build(lake, self._store, self._settings, self._cache, self._files, source, version).load()
@@ -95,7 +95,7 @@ class LakeTables:
         except UnsupportedFeatureError as error:
             return dict.fromkeys(READERS, error.message)
 
-    def _remembered(self, key: tuple[object, ...]) -> LoadedTable | None:
+    def _find_loaded(self, key: tuple[object, ...]) -> LoadedTable | None:
         with self._lock:
             known = self._loaded.get(key)
             if known is not None:
@@ -263,10 +263,12 @@ class _Build:
                     yield f"data {number}", data
             at = last_point(chunk.delete_points, point)
             if at is not None:
-                gone = self._memo(("gone", number, at, schema_id), partial(self._gone, chunk, at, schema_id, served))
+                gone = self._memo(
+                    ("gone", number, at, schema_id), partial(self._write_deletes, chunk, at, schema_id, served)
+                )
                 if gone is not None:
                     yield f"gone {number}", gone
-        inlined = self._inlined(point, schema_id, schema, served)
+        inlined = self._write_inlined(point, schema_id, schema, served)
         if inlined is not None:
             yield "inlined", inlined
 
@@ -312,7 +314,7 @@ class _Build:
             known = self._digests[id(chunk)] = _digest(statistics)
         return known
 
-    def _gone(self, chunk: Chunk, point: int, schema_id: int, served: ServedSchema) -> Manifest | None:
+    def _write_deletes(self, chunk: Chunk, point: int, schema_id: int, served: ServedSchema) -> Manifest | None:
         """Return the manifest of what is deleted of the files of a chunk at a snapshot."""
         deleted = chunk.deleted(point)
         if not deleted:
@@ -375,14 +377,14 @@ class _Build:
                     self._names.use(self._history.mappings[file.mapping_id])
                 known = self._in_place(file)
             else:
-                known = self._copied(file, schema)
+                known = self._copy_file(file, schema)
             self._placed[file.id, schema_id] = known
         return known
 
     def _in_place(self, file: DataFile) -> Placed:
         return Placed(self._store.url(file.path), file.size)
 
-    def _copied(self, file: DataFile, schema: TableSchema) -> Placed:
+    def _copy_file(self, file: DataFile, schema: TableSchema) -> Placed:
         def make() -> tuple[pa.Buffer, dict[str, Any]]:
             copy = self._copier.copy_file(file, schema)
             return copy, {}
@@ -397,7 +399,7 @@ class _Build:
 
     # -- inlined rows ------------------------------------------------------------------------------------------------
 
-    def _inlined(self, point: int, schema_id: int, schema: TableSchema, served: ServedSchema) -> Manifest | None:
+    def _write_inlined(self, point: int, schema_id: int, schema: TableSchema, served: ServedSchema) -> Manifest | None:
         """Return the manifest of the rows that are in the catalog at a snapshot: one small file."""
         rows = self._rows(point, schema_id, schema)
         if rows is None or not rows.num_rows:

@@ -227,7 +227,7 @@ _LISTS: Mapping[str, Callable[[LakeAccess], Sequence[_Entry]]] = {
 # -- changes -----------------------------------------------------------------------------------------------------------
 
 
-async def _changed(request: Request, change: Callable[[LakeAccess], Any]) -> Any:
+async def _change_access(request: Request, change: Callable[[LakeAccess], Any]) -> Any:
     """Let an administrator change who may do what."""
     service = service_of(request)
     identity = await service.enter(request, Role.ADMIN)
@@ -238,40 +238,40 @@ async def _changed(request: Request, change: Callable[[LakeAccess], Any]) -> Any
 @router.post("/access/users", summary="Create a user", operation_id="create_user", status_code=201)
 async def create_user(request: Request, body: NewUser, lake: LakeName = None) -> dict[str, Any]:
     """Create a user, who may do nothing until a role or a grant allows it. This needs the role admin."""
-    await _changed(request, lambda access: access.create_user(body.name, body.roles))
+    await _change_access(request, lambda access: access.create_user(body.name, body.roles))
     return {"name": body.name.lower(), "roles": [role.lower() for role in body.roles]}
 
 
 @router.post("/access/users/{name:part}", summary="Disable or enable a user", operation_id="set_user_state")
 async def set_user_state(request: Request, name: NameInPath, body: UserState, lake: LakeName = None) -> dict[str, Any]:
     """Let a user do nothing, or again what its roles and grants allow; it keeps them and its tokens."""
-    await _changed(request, lambda access: (access.enable_user if body.enabled else access.disable_user)(name))
+    await _change_access(request, lambda access: (access.enable_user if body.enabled else access.disable_user)(name))
     return {"name": name.lower(), "enabled": body.enabled}
 
 
 @router.delete("/access/users/{name:part}", summary="Drop a user", operation_id="drop_user", status_code=204)
 async def drop_user(request: Request, name: NameInPath, lake: LakeName = None) -> None:
     """Remove a user with its tokens and grants."""
-    await _changed(request, lambda access: access.drop_user(name))
+    await _change_access(request, lambda access: access.drop_user(name))
 
 
 @router.post("/access/roles", summary="Create a role", operation_id="create_role", status_code=201)
 async def create_role(request: Request, body: NewRole, lake: LakeName = None) -> dict[str, Any]:
     """Create a role, to which grants, row filters and masks can be given. This needs the role admin."""
-    await _changed(request, lambda access: access.create_role(body.name))
+    await _change_access(request, lambda access: access.create_role(body.name))
     return {"name": body.name.lower()}
 
 
 @router.delete("/access/roles/{role:part}", summary="Drop a role", operation_id="drop_role", status_code=204)
 async def drop_role(request: Request, role: NameInPath, lake: LakeName = None) -> None:
     """Remove a role with its grants. One that row filters or masks are for stays."""
-    await _changed(request, lambda access: access.drop_role(role))
+    await _change_access(request, lambda access: access.drop_role(role))
 
 
 @router.post("/access/roles/{role:part}/members", summary="Give a role", operation_id="add_member", status_code=201)
 async def add_member(request: Request, role: NameInPath, body: NewMember, lake: LakeName = None) -> dict[str, Any]:
     """Give a role to a user or to another role."""
-    await _changed(request, lambda access: access.add_member(role, body.member))
+    await _change_access(request, lambda access: access.add_member(role, body.member))
     return {"role": role.lower(), "member": body.member.lower()}
 
 
@@ -283,7 +283,7 @@ async def add_member(request: Request, role: NameInPath, body: NewMember, lake: 
 )
 async def remove_member(request: Request, role: NameInPath, member: NameInPath, lake: LakeName = None) -> None:
     """Take a role away from a user or from another role."""
-    await _changed(request, lambda access: access.remove_member(role, member))
+    await _change_access(request, lambda access: access.remove_member(role, member))
 
 
 @router.post("/access/grants", summary="Grant privileges", operation_id="grant", status_code=201)
@@ -293,7 +293,7 @@ async def grant(request: Request, body: NewGrant, lake: LakeName = None) -> dict
     With `columns`, `SELECT` is for these columns of a table.
     """
     schema, table, columns = body.schema_name, body.table, body.columns
-    await _changed(
+    await _change_access(
         request, lambda access: access.grant(body.privileges, body.to, schema=schema, table=table, columns=columns)
     )
     privileges = [each.upper() for each in body.privileges]
@@ -303,7 +303,7 @@ async def grant(request: Request, body: NewGrant, lake: LakeName = None) -> dict
 @router.delete("/access/grants/{id}", summary="Revoke a grant", operation_id="revoke_grant", status_code=204)
 async def revoke_grant(request: Request, id: IdInPath, lake: LakeName = None) -> None:
     """Take one grant away; the next statement of whoever had it obeys."""
-    await _changed(request, lambda access: access.revoke_grant(id))
+    await _change_access(request, lambda access: access.revoke_grant(id))
 
 
 @router.post("/access/rules", summary="Make a row filter or a mask", operation_id="create_rule", status_code=201)
@@ -321,19 +321,19 @@ async def create_rule(request: Request, body: NewRule, lake: LakeName = None) ->
             return access.create_mask(body.table, column, body.using, to=body.to)
         raise InputError("a filter has a name, and a mask has a column", hint="pass one of them")
 
-    return {"id": await _changed(request, work), **body.model_dump()}
+    return {"id": await _change_access(request, work), **body.model_dump()}
 
 
 @router.delete("/access/rules/{id}", summary="Drop a row filter or a mask", operation_id="drop_rule", status_code=204)
 async def drop_rule(request: Request, id: IdInPath, lake: LakeName = None) -> None:
     """Remove a row filter or a mask: from now on, those it was for see what it hid, as far as no other hides it."""
-    await _changed(request, lambda access: access.drop_rule(id))
+    await _change_access(request, lambda access: access.drop_rule(id))
 
 
 @router.post("/access/tokens", summary="Make a token", operation_id="create_token", status_code=201)
 async def create_token(request: Request, body: NewToken, response: Response, lake: LakeName = None) -> dict[str, Any]:
     """Return a new token of a user. It is in this answer and nowhere else: the lake keeps a hash of it."""
-    token = await _changed(request, lambda access: access.tokens.create(body.user, body.expires_in))
+    token = await _change_access(request, lambda access: access.tokens.create(body.user, body.expires_in))
     response.headers["Cache-Control"] = "no-store"
     return {"token": token, "id": token.split("_")[1], "user": body.user.lower(), "expires_in": body.expires_in}
 
@@ -341,4 +341,4 @@ async def create_token(request: Request, body: NewToken, response: Response, lak
 @router.delete("/access/tokens/{id}", summary="Revoke a token", operation_id="revoke_token", status_code=204)
 async def revoke_token(request: Request, id: IdInPath, lake: LakeName = None) -> None:
     """Revoke a token by its id. Other processes may let it in for a few seconds more (setting `token_cache_ms`)."""
-    await _changed(request, lambda access: access.tokens.revoke(id))
+    await _change_access(request, lambda access: access.tokens.revoke(id))

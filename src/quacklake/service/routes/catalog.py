@@ -82,11 +82,11 @@ async def describe_table(
 ) -> Response:
     """Return the columns, the layout and the size of a table."""
     return await answer_facts(
-        request, lambda _, at, __: _described(at.table(table), TableRef.parse(table)), version, timestamp
+        request, lambda _, at, __: _describe_table(at.table(table), TableRef.parse(table)), version, timestamp
     )
 
 
-def _described(table: Table, ref: TableRef) -> dict[str, Any]:
+def _describe_table(table: Table, ref: TableRef) -> dict[str, Any]:
     if table.handle.restricted:
         return _visible(table, ref)
     info, plan = table.info, table.plan()

@@ -385,12 +385,12 @@ class FeedBuilder:
         if not ended.num_rows:
             return []
         ends = {"file_id": list(self.plan.ended), "snapshot_id": list(self.plan.ended.values())}
-        self.tables.append((f"{self.prefix}_add_ended", pa.table(ends)))
+        self.tables.append((f"{self.prefix}_ended", pa.table(ends)))
 
         def left(rows: str) -> str:
             return (
                 f"SELECT q.*, e.snapshot_id AS _ql_snapshot FROM ({rows}) q"
-                f" JOIN {self.prefix}_add_ended e ON e.file_id = q._ql_file_id"
+                f" JOIN {self.prefix}_ended e ON e.file_id = q._ql_file_id"
                 f" ANTI JOIN {self.prefix}_deleted d ON d.key = {_KEY}"
             )
 
