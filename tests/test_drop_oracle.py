@@ -129,7 +129,7 @@ def test_a_way_back_to_an_older_version_that_forgets_to_say_so_is_caught(
     with open_file(tmp_path) as lake:
         lake.migrate("1.1")
         with monkeypatch.context() as patch:
-            patch.setattr(migrations._Work, "set_version", lambda *_: None)
+            patch.setattr(migrations._Migration, "set_version", lambda *_: None)
             with pytest.raises(AssertionError, match=r"ducklake_view_column_tag is part of 1\.1"):
                 lake.migrate("1.0")
         assert lake.migrate("1.0") == "1.0"

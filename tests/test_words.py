@@ -11,7 +11,7 @@ from tests.words import RULES, Breach, Module, read_modules
 #: The breaches of each rule that are left. A smaller number takes the place of a larger one, never the other way round.
 LEFT = {
     "participles": 254,
-    "twins": 190,
+    "twins": 140,
     "long summaries": 4138,
     "riddles": 341,
     "raises": 0,

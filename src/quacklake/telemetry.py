@@ -221,9 +221,9 @@ def configure_logging(level: str = "info", format: Literal["text", "json"] | str
         raise ConfigError(f'unknown log level "{level}"', hint="use one of: debug, info, warning, error")
     for name in (LOGGER_NAME, *_OTHERS):
         logger = logging.getLogger(name)
-        for handler in [each for each in logger.handlers if isinstance(each, _Handler)]:
+        for handler in [each for each in logger.handlers if isinstance(each, _StandardErrorHandler)]:
             logger.removeHandler(handler)
-        handler = _Handler()
+        handler = _StandardErrorHandler()
         handler.setFormatter(formatter)
         logger.addHandler(handler)
         if name == LOGGER_NAME:
@@ -247,7 +247,7 @@ def format_json(record: logging.LogRecord) -> str:
     return _FORMATTERS["json"].format(record)
 
 
-class _Handler(logging.StreamHandler):  # type: ignore[type-arg]  # not generic at run time in 3.11
+class _StandardErrorHandler(logging.StreamHandler):  # type: ignore[type-arg]  # not generic at run time in 3.11
     """Writes to what standard error is then, which a program may have replaced since; only ours is replaced later."""
 
     @property

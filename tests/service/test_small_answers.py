@@ -56,7 +56,7 @@ VALUES: list[tuple[pa.DataType, Any]] = [
 
 
 def _by_duckdb(batch: pa.RecordBatch, names: list[str]) -> list[Any]:
-    asked = encoding._Asked(batch.schema, names, "\n")
+    asked = encoding._DuckDBEncoder(batch.schema, names, "\n")
     try:
         return [json.loads(line) for line in asked.text(batch).split("\n")]
     finally:

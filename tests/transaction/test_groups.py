@@ -15,7 +15,7 @@ import quacklake
 from quacklake import Lake
 from quacklake.core import faults
 from quacklake.core.transaction import commit, groups
-from quacklake.core.transaction.groups import CommitGroup, Place
+from quacklake.core.transaction.groups import CommitGroup, PendingCommit
 from quacklake.errors import CommitUnknown, SchemaMismatchError
 from tests import seeds
 from tests.transaction.waiting import Appends, together, until, waiting
@@ -154,7 +154,7 @@ def test_a_thread_that_is_interrupted_while_it_waits_leaves_the_group(
     before = lake.current_snapshot()
     with group.turn(None) as first:  # type: ignore[arg-type]
         with monkeypatch.context() as patch:
-            patch.setattr(groups, "Place", lambda changes: Place(changes, woken=Interrupted()))
+            patch.setattr(groups, "PendingCommit", lambda changes: PendingCommit(changes, woken=Interrupted()))
             with pytest.raises(KeyboardInterrupt):
                 lake.table("t").append(rows(1))
         assert group._waiting == [first]
@@ -168,7 +168,7 @@ def test_a_thread_that_is_interrupted_while_it_leaves_lets_the_next_one_lead(mon
     leave = CommitGroup._leave
     interrupts = iter([KeyboardInterrupt])
 
-    def interrupted(self: CommitGroup, place: Place) -> None:
+    def interrupted(self: CommitGroup, place: PendingCommit) -> None:
         leave(self, place)
         for error in interrupts:
             raise error
@@ -197,7 +197,7 @@ def test_those_whom_an_interrupted_leader_did_not_tell_find_their_rows_or_commit
     """Ctrl-C may come after others were taken along and before the leader knows whom, or while it tells them."""
     interrupts, take, settle = [KeyboardInterrupt], CommitGroup.take, commit._Lead._settle
 
-    def taken(self: CommitGroup, first: Place) -> list[Place]:
+    def taken(self: CommitGroup, first: PendingCommit) -> list[PendingCommit]:
         found = take(self, first)
         if where == "taken" and interrupts:
             raise interrupts.pop()
@@ -225,7 +225,7 @@ def test_who_is_settled_goes_on_before_the_one_that_led_has_left() -> None:
     group = CommitGroup(10)
     with ThreadPoolExecutor(1) as pool:
 
-        def follow() -> Place:
+        def follow() -> PendingCommit:
             with group.turn(None) as place:  # type: ignore[arg-type]
                 return place
 

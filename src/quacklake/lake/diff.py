@@ -71,7 +71,7 @@ class LakeDiff:
     before: int
     after: int
     tables: tuple[TableDiff, ...]
-    _comparison: Comparison
+    _comparison: StateComparison
 
     def rows(self, table: str) -> pa.Table:
         """Return the rows of a table that differ: ``change_type``, ``rowid`` and the columns of the table.
@@ -104,7 +104,7 @@ def compare(lake: Lake, before: Version, after: Version | None = None, *, progre
     """Return the difference of two states of a lake; see ``Lake.diff``."""
     newest = lake.current_snapshot() if after is None else after
     states = [lake.at(version=lake.handle.at_version(version).tx.base.id) for version in (before, newest)]
-    comparison = Comparison(*states)
+    comparison = StateComparison(*states)
     pairs = comparison.find_candidates()
     tables = []
     for number, pair in enumerate(pairs):
@@ -117,7 +117,7 @@ def compare(lake: Lake, before: Version, after: Version | None = None, *, progre
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class StateComparison:
     """Two states of a lake. Changes are read from the older to the newer one, and turned round if need be."""
 
     before: LakeAt

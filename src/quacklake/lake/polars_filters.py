@@ -40,12 +40,12 @@ def to_sql(predicate: Any, schema: TableSchema, types: Mapping[str, Any]) -> str
     """
     try:
         tree = json.loads(predicate.meta.serialize(format="json"))
-        return _Translator(schema, types, type(predicate)).translate(tree)
+        return _PolarsTranslator(schema, types, type(predicate)).translate(tree)
     except Exception:  # whatever goes wrong here, polars applies its predicate itself
         return None
 
 
-class _Translator:
+class _PolarsTranslator:
     def __init__(self, schema: TableSchema, types: Mapping[str, Any], expression: Any) -> None:
         self._schema = schema
         self._types = types

@@ -32,7 +32,7 @@ from quacklake.core.operations.conform import RowWriter, check_not_null
 from quacklake.core.operations.versions import Version
 from quacklake.core.transaction import Transaction
 from quacklake.errors import InputError, MergeConflictError, NotFoundError, UnsupportedFeatureError
-from quacklake.lake.diff import PAIRS, Comparison, RowPairs, TableDiff, equal, number_by
+from quacklake.lake.diff import PAIRS, RowPairs, StateComparison, TableDiff, equal, number_by
 from quacklake.lake.restoring import Undo
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def revert(
     _check_revertible(commit)
     if not {change.kind for change in commit.changes} - _MOVES:
         return RevertReport(commit.id, dry_run=dry_run)
-    comparison = Comparison(base, lake.at(version=commit.id - 1))
+    comparison = StateComparison(base, lake.at(version=commit.id - 1))
     attempts: list[tuple[_Revert, Transaction]] = []
 
     def work(transaction: LakeTransaction) -> None:
@@ -138,7 +138,7 @@ class _Revert:
 
     lake: Lake
     tx: Transaction
-    comparison: Comparison
+    comparison: StateComparison
     on_conflict: Choice
     write: bool
     tables: list[TableDiff] = field(default_factory=list)
@@ -164,7 +164,7 @@ class _Revert:
         if ours is None:
             return
         state = self.lake.at(version=self.tx.base.id)
-        changed = Comparison(self.comparison.before, state).count(base, ours)
+        changed = StateComparison(self.comparison.before, state).count(base, ours)
         if changed is not None and self.on_conflict != "theirs":
             nothing = pa.nulls(1, pa.struct([]))
             self.conflicts[ours.qualified_name] = pa.table(

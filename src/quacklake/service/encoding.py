@@ -238,14 +238,14 @@ def _objects(rows: Rows, separator: str) -> Iterator[tuple[bytes, int]]:
             pass
         return
     names = _unique(rows.schema.names)
-    asked: _Asked | None = None
+    asked: _DuckDBEncoder | None = None
     try:
         for batch in rows.batches:
             if not batch.num_rows:
                 continue
             few = few_objects(batch, names)
             if few is None:
-                asked = asked or _Asked(rows.schema, names, separator)
+                asked = asked or _DuckDBEncoder(rows.schema, names, separator)
                 yield asked.text(batch).encode(), batch.num_rows
             else:
                 yield separator.join(few).encode(), batch.num_rows
@@ -254,7 +254,7 @@ def _objects(rows: Rows, separator: str) -> Iterator[tuple[bytes, int]]:
             asked.close()
 
 
-class _Asked:
+class _DuckDBEncoder:
     """Lets DuckDB make the objects of batches."""
 
     def __init__(self, schema: pa.Schema, names: Sequence[str], separator: str) -> None:

@@ -54,23 +54,23 @@ class Operator:
         self.tenants.close()
 
 
-class _Body(BaseModel):
+class _OperatorBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class NewTenant(_Body):
+class NewTenant(_OperatorBody):
     """A tenant to create."""
 
     name: NewName
 
 
-class OtherName(_Body):
+class OtherName(_OperatorBody):
     """Another name for a tenant."""
 
     name: NewName
 
 
-class TenantLimits(_Body):
+class TenantLimits(_OperatorBody):
     """Limits of a tenant: null for any number. Those that are left out stay as they are."""
 
     commits_per_second: Annotated[float | None, Field(gt=0, le=1e6)] = None
@@ -80,7 +80,7 @@ class TenantLimits(_Body):
     snapshots: Annotated[int | None, Field(ge=1, le=_MAX_COUNT)] = None
 
 
-class NewAdministrator(_Body):
+class NewAdministrator(_OperatorBody):
     """A user of a tenant who may do everything there."""
 
     name: Annotated[str, Field(min_length=1, max_length=127)]

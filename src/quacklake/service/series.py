@@ -60,7 +60,7 @@ class Window:
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _PointRows:
     """A table at a snapshot whose rows are points: ``time`` is its time column."""
 
     table: str
@@ -99,7 +99,7 @@ def of_table(
     if not (pa.types.is_timestamp(schema.field(name).type) or pa.types.is_date(schema.field(name).type)):
         raise InputError(f"the column {name!r} of {info.qualified_name} has no times", hint="time=… names another")
     columns = columns_of(schema, name, window.columns, info.qualified_name)
-    rows = _Rows(f"{quote(info.schema_name)}.{quote(info.name)}", name, _has_zone(schema, name), snapshot)
+    rows = _PointRows(f"{quote(info.schema_name)}.{quote(info.name)}", name, _has_zone(schema, name), snapshot)
     over, first, last = _range(service, identity, rows, window)
     values: dict[str, _Values] = {column: (quote(column), None, None) for column in columns}
     lines = _lines(service, identity, rows, values, over, None)
@@ -129,13 +129,13 @@ def of_node(
     schema = at.handle.view().find_table(ref.schema, ref.name).schema.to_arrow()
     time = str(found.node.attribute(TIMESTAMP_COLUMN) or "") or require_column(schema.names, None, found.path)
     columns = columns_of(schema, time, window.columns, found.path)
-    rows = _Rows(table_of(found.path), time, _has_zone(schema, time), snapshot, *bounds_of(found.node))
+    rows = _PointRows(table_of(found.path), time, _has_zone(schema, time), snapshot, *bounds_of(found.node))
     over, first, last = _range(service, identity, rows, window)
     source, interval, resolution = source_of(fs, found, time, columns, over), None, None
     table = None if source.reduction is None else _find_reduced(at, fs, source.found)
     if table is not None and source.reduction is not None:
         interval, resolution = interval_of(source.found), source.reduction.resolution.text
-        rows = _Rows(table, source.time, rows.zoned, snapshot)
+        rows = _PointRows(table, source.time, rows.zoned, snapshot)
         # the first bucket begins before the range
         over = Range(max(over.start - (interval or 0), _EARLIEST), over.end, over.width)
     values: dict[str, _Values] = {
@@ -159,7 +159,9 @@ def _find_reduced(at: LakeAt, fs: FS, found: NodePath) -> str | None:
     return known.table if known is not None and reduces.is_current(at, known) else None
 
 
-def _range(service: Service, identity: Identity, rows: _Rows, window: Window) -> tuple[Range, dt.datetime, dt.datetime]:
+def _range(
+    service: Service, identity: Identity, rows: _PointRows, window: Window
+) -> tuple[Range, dt.datetime, dt.datetime]:
     """Return the range of a window, and its two times; where it is open, those of the rows."""
     from quacklake.pond.downsampling import Range
     from quacklake.pond.viewports import micros, moment
@@ -178,7 +180,12 @@ def _range(service: Service, identity: Identity, rows: _Rows, window: Window) ->
 
 
 def _lines(
-    service: Service, identity: Identity, rows: _Rows, values: dict[str, _Values], over: Range, interval: int | None
+    service: Service,
+    identity: Identity,
+    rows: _PointRows,
+    values: dict[str, _Values],
+    over: Range,
+    interval: int | None,
 ) -> dict[str, Line]:
     """Return the points of columns. Raise ``StatementTimeoutError`` when all together take too long."""
     from quacklake.pond.downsampling import buckets_query, choose, of_rows

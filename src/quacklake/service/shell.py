@@ -69,7 +69,7 @@ class Shell:
 
         try:
             with self._requests.open(), nullcontext() if self._tracing is None else self._tracing.request(scope, told):
-                await self._app(scope, _Body(receive, scope, self._settings), answer)
+                await self._app(scope, _LimitedBody(receive, scope, self._settings), answer)
         except QuacklakeError as error:
             if status:
                 raise
@@ -105,7 +105,7 @@ def _missing_headers(scope: Scope, id_: str, message: Message) -> list[tuple[byt
     return added
 
 
-class _Body:
+class _LimitedBody:
     """Receives a request, and no more of it than the settings allow."""
 
     def __init__(self, receive: Receive, scope: Scope, settings: ServiceSettings) -> None:

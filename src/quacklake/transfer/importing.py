@@ -105,7 +105,7 @@ class _State:
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _TableImport:
     """A table to import, and how far an earlier import of it came."""
 
     table: SourceTable
@@ -143,7 +143,7 @@ def _place_tables(tables: list[SourceTable], named: TableRef | None, schema: str
     return tables
 
 
-def _plan(lake: Lake, origin: str, tables: Sequence[SourceTable]) -> list[_Plan]:
+def _plan(lake: Lake, origin: str, tables: Sequence[SourceTable]) -> list[_TableImport]:
     """Compare the tables with the lake, before anything is written. Raise ``AlreadyExistsError``."""
     names = {table.sql_name: _stream(origin, table) for table in tables}
     positions = {name: mark.position for name, mark in lake.streams.done(list(names.values())).items()}
@@ -155,7 +155,7 @@ def _plan(lake: Lake, origin: str, tables: Sequence[SourceTable]) -> list[_Plan]
             taken.append(table.qualified_name)
         elif begun is not None and begun.digest != table.digest:
             changed.append(table.qualified_name)
-        plans.append(_Plan(table, names[table.sql_name], begun))
+        plans.append(_TableImport(table, names[table.sql_name], begun))
     if taken:
         raise AlreadyExistsError(
             f"the lake has {_few(taken)} already",
@@ -186,7 +186,7 @@ def _existing(lake: Lake, table: SourceTable) -> Table | None:
     return None
 
 
-def _rehearse(plan: _Plan) -> TransferredTable:
+def _rehearse(plan: _TableImport) -> TransferredTable:
     before = plan.begun.rows if plan.begun is not None else 0
     rows = 0 if plan.finished or plan.table.rows is None else max(0, plan.table.rows - before)
     state = "already imported" if plan.finished else "would be imported"
@@ -196,7 +196,7 @@ def _rehearse(plan: _Plan) -> TransferredTable:
 class _Import:
     """The import of one table."""
 
-    def __init__(self, lake: Lake, origin: str, plan: _Plan, commit_rows: int) -> None:
+    def __init__(self, lake: Lake, origin: str, plan: _TableImport, commit_rows: int) -> None:
         self._lake, self._plan, self._table = lake, plan, plan.table
         self._origin, self._commit_rows = origin, commit_rows
         self._done = plan.begun.units if plan.begun is not None else 0
@@ -234,7 +234,7 @@ class _Import:
                 reached = len(self._table.units)
                 rows = self._table.add(transaction, self._table.sql_name, self._table.units[self._done :])
             else:
-                copied = _Copied(self._table, self._done, self._commit_rows, tell)
+                copied = _CopyRows(self._table, self._done, self._commit_rows, tell)
                 rows = target.append(copied.reader()) if self._table.units else 0
                 reached = copied.reached
             state = _State(target.info.uuid, self._table.digest, reached, len(self._table.units), self._total + rows)
@@ -266,7 +266,7 @@ class _Import:
                 created.set_default(quote(column), expr(default))
 
 
-class _Copied:
+class _CopyRows:
     """The rows of units from one on, until there are enough for a commit."""
 
     def __init__(self, table: SourceTable, first: int, most: int, tell: Callable[[int], None]) -> None:
@@ -300,7 +300,7 @@ def _fit_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _left_out(lake: Lake, plan: _Plan, *, dry_run: bool) -> list[LeftOut]:
+def _left_out(lake: Lake, plan: _TableImport, *, dry_run: bool) -> list[LeftOut]:
     """Return what the lake does not have of a table, now that it is there."""
     found = list(plan.table.left_out)
     if dry_run:

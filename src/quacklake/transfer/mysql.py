@@ -180,7 +180,7 @@ class MySQLSource:
             tuple(left),
         )
 
-    def _read(self, label: str, query: str, columns: list[_Copied]) -> Iterator[pa.RecordBatch]:
+    def _read(self, label: str, query: str, columns: list[_MySqlColumn]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a table. Raise ``ConnectorError`` for a value that the lake cannot hold."""
         values = ", ".join(
             f"CAST({column.value.format(f'c{at}')} AS {column.type}) AS {quote(column.column.name)}"
@@ -206,7 +206,7 @@ class MySQLSource:
 
 
 @dataclass(frozen=True)
-class _Copied:
+class _MySqlColumn:
     """A column: as the lake has it, the text that the server writes, and the value that DuckDB makes of that."""
 
     column: Column
@@ -215,7 +215,7 @@ class _Copied:
     value: str = "{0}"
 
 
-def _column(label: str, fact: Mapping[str, Any], told: Mapping[str, str]) -> _Copied:
+def _column(label: str, fact: Mapping[str, Any], told: Mapping[str, str]) -> _MySqlColumn:
     base = fact["type"].lower()
     type_, text, value = told.get(base), "CAST({0} AS CHAR)", "{0}"
     if type_ is None:
@@ -228,7 +228,7 @@ def _column(label: str, fact: Mapping[str, Any], told: Mapping[str, str]) -> _Co
             hint=f"map the type: map_types={{{base!r}: 'VARCHAR'}}, or --map-type '{base}=VARCHAR'",
         )
     column = replace(to_column(fact["name"], type_), nullable=fact["optional"] == "1")
-    return _Copied(column, type_, text, value)
+    return _MySqlColumn(column, type_, text, value)
 
 
 def _constant(preset: str) -> str | None:

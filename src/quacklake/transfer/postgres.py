@@ -183,7 +183,7 @@ class PostgresSource:
             tuple(left),
         )
 
-    def _read(self, label: str, query: sql.Composed, columns: list[_Copied]) -> Iterator[pa.RecordBatch]:
+    def _read(self, label: str, query: sql.Composed, columns: list[_PostgresColumn]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a table. Raise ``ConnectorError`` for a value that the lake cannot hold."""
         values = ", ".join(
             f"{column.value.format(f'c{place}')} AS {quote(column.column.name)}" for place, column in enumerate(columns)
@@ -205,7 +205,7 @@ class PostgresSource:
 
 
 @dataclass(frozen=True)
-class _Copied:
+class _PostgresColumn:
     """A column: as the lake has it, the text that the server writes, and the value that DuckDB makes of that."""
 
     column: Column
@@ -213,7 +213,7 @@ class _Copied:
     value: str
 
 
-def _column(label: str, fact: Any, told: Mapping[str, str]) -> _Copied:
+def _column(label: str, fact: Any, told: Mapping[str, str]) -> _PostgresColumn:
     name = fact.base
     type_ = told.get(name) or told.get(fact.type.lower())
     text, value = "{0}::text", "{0}"
@@ -234,7 +234,7 @@ def _column(label: str, fact: Any, told: Mapping[str, str]) -> _Copied:
     if fact.is_array:
         text, value, type_ = _ARRAY, "CAST(CAST({0} AS JSON) AS VARCHAR[])", f"{type_}[]"
     column = to_column(fact.name, type_)
-    return _Copied(replace(column, nullable=not fact.required), text, f"CAST({value} AS {type_})")
+    return _PostgresColumn(replace(column, nullable=not fact.required), text, f"CAST({value} AS {type_})")
 
 
 def _decimal(fact: Any) -> str | None:

@@ -156,7 +156,7 @@ class SQLiteSource:
             left_out=tuple(left),
         )
 
-    def _column(self, table: str, label: str, fact: _Fact, required: bool) -> _Copied:
+    def _column(self, table: str, label: str, fact: _Fact, required: bool) -> _SqliteColumn:
         match = _DECLARED.fullmatch(fact.type)
         base, precision, scale = (match[1].lower(), match[2], match[3]) if match is not None else ("", None, None)
         type_ = self._told.get(base)
@@ -171,7 +171,7 @@ class SQLiteSource:
                 hint=f"map the type: map_types={{{base!r}: 'VARCHAR'}}, or --map-type '{base}=VARCHAR'",
             )
         column = replace(to_column(fact.name, type_), nullable=not required)
-        return _Copied(column, type_, _STORED.get(type_.partition("(")[0], ("text",)), mapped)
+        return _SqliteColumn(column, type_, _STORED.get(type_.partition("(")[0], ("text",)), mapped)
 
     def _guess(self, table: str, column: str) -> str | None:
         """Return the type of all values of a column that declares none; None where they are of several."""
@@ -179,7 +179,7 @@ class SQLiteSource:
         kinds = {kind for (kind,) in self._rows(f"SELECT DISTINCT typeof({name}) FROM {quote(table)}")} - {"null"}
         return next((type_ for known, type_ in _GUESSES if kinds <= known), None)
 
-    def _read(self, name: str, label: str, columns: list[_Copied]) -> Iterator[pa.RecordBatch]:
+    def _read(self, name: str, label: str, columns: list[_SqliteColumn]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a table. Raise ``ConnectorError`` for a value that is not of the type of its column."""
         texts = [f"unhex(c{at})" if column.type == "BLOB" else f"c{at}" for at, column in enumerate(columns)]
         values = ", ".join(
@@ -197,7 +197,7 @@ class SQLiteSource:
                     label, next(iter(str(wrong[0] if wrong else error).splitlines()), "")
                 ) from error
 
-    def _texts(self, name: str, columns: list[_Copied], wrong: list[Exception]) -> pa.RecordBatchReader:
+    def _texts(self, name: str, columns: list[_SqliteColumn], wrong: list[Exception]) -> pa.RecordBatchReader:
         """Return the rows as texts from which DuckDB reads the same values; ``wrong`` gets what stops it."""
         schema = pa.schema([(f"c{at}", pa.string()) for at in range(len(columns))])
         chosen = ", ".join(quote(column.column.name) for column in columns)
@@ -227,7 +227,7 @@ class _Fact(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Copied:
+class _SqliteColumn:
     """A column: as the lake has it, with the SQL type of its values and the classes of SQLite that they may be of."""
 
     column: Column

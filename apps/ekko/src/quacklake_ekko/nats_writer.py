@@ -82,7 +82,7 @@ def run_writer(
         }
     )
     try:
-        return _Writer(settings, lake, source, watch).run(stop or threading.Event(), until_idle)
+        return _BatchWriter(settings, lake, source, watch).run(stop or threading.Event(), until_idle)
     finally:
         source.close()
 
@@ -100,7 +100,7 @@ def node_of(subject: str, message: Mapping[str, Any]) -> NodeConfig:
 
 
 @dataclass
-class _Writer:
+class _BatchWriter:
     settings: WriterSettings
     lake: Lake
     source: NatsSource

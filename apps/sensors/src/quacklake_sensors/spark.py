@@ -54,7 +54,7 @@ def _config(options: Mapping[str, str]) -> dict[str, Any]:
     return found
 
 
-class _Part(InputPartition):
+class _TaskPart(InputPartition):
     """The part that one task reads. It may hold a token, so its text form shows nothing."""
 
     def __repr__(self) -> str:
@@ -90,7 +90,7 @@ class HydroVuReader(DataSourceReader):
         names, token = client.names(), client.token()
         url = client.client.url
         client.client.close()
-        return [_Part((device, url, token, names)) for device in self._options.devices if device.active]
+        return [_TaskPart((device, url, token, names)) for device in self._options.devices if device.active]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the readings of a device, page by page."""
@@ -154,7 +154,7 @@ class LakeTechReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Return the parts: the files that belong to a group."""
         files = list_files(self._options, self._client())
-        return [_Part(tuple(each)) for each in files if self._options.series_of(each.name) is not None]
+        return [_TaskPart(tuple(each)) for each in files if self._options.series_of(each.name) is not None]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the readings of a file."""

@@ -70,10 +70,10 @@ def foreign_table(store: Store, place: str) -> ForeignTable:
     """
     folder = Folder(store, place)
     with reading(f"the log of the Delta table {folder.url}"):
-        return _table(folder, _Log(folder))
+        return _table(folder, _TableState(folder))
 
 
-def _table(folder: Folder, log: _Log) -> ForeignTable:
+def _table(folder: Folder, log: _TableState) -> ForeignTable:
     metadata, mode = log.metadata, log.mapping_mode
     given = json.loads(metadata["schemaString"])["fields"]
     fields = tuple(_field(each, mode) for each in given)
@@ -97,7 +97,7 @@ def _table(folder: Folder, log: _Log) -> ForeignTable:
 
 
 @dataclass
-class _Log:
+class _TableState:
     """The state of a table after the last commit of its log."""
 
     folder: Folder

@@ -83,7 +83,7 @@ def foreign_table(store: Store, place: str) -> ForeignTable:
         except ValidationError as error:
             raise CorruptFileError(f"{url} is not the metadata of an Iceberg table: {error}") from error
         fields = _fields(metadata)
-        files = tuple(_Files(store, io, metadata).read())
+        files = tuple(_SnapshotFiles(store, io, metadata).read())
     snapshot = metadata.current_snapshot()
     return ForeignTable(
         source=f"iceberg:{plain(place)}",
@@ -209,7 +209,7 @@ def _node(name: str, id_: int, given: IcebergType, names: Mapping[int, tuple[str
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
-class _Files:
+class _SnapshotFiles:
     """The data files of the current snapshot, each with the deletes that apply to it."""
 
     def __init__(self, store: Store, io: StoreIO, metadata: TableMetadata) -> None:

@@ -64,7 +64,7 @@ class NewToken:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _KnownToken:
     principal: str
     until: float
 
@@ -89,7 +89,7 @@ class Tokens:
     def __init__(self, catalog: Catalog, cache_seconds: float = 5.0) -> None:
         self._catalog = catalog
         self._seconds = cache_seconds
-        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._known: OrderedDict[str, _KnownToken] = OrderedDict()
         self._lock = threading.Lock()
 
     def create(self, principal: str, expires_in: float | str | timedelta | None = None) -> str:
@@ -141,7 +141,7 @@ class Tokens:
         """Remember a token that is right, for ``token_cache_ms`` and no longer than it is good."""
         with self._lock:
             digest = _digest(token)
-            self._known[digest] = _Known(principal, time.monotonic() + min(seconds, self._seconds))
+            self._known[digest] = _KnownToken(principal, time.monotonic() + min(seconds, self._seconds))
             self._known.move_to_end(digest)
             while len(self._known) > _MAX_KNOWN:
                 self._known.popitem(last=False)

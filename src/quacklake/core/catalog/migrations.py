@@ -45,11 +45,11 @@ class _Step:
 
     origins: tuple[str, ...]
     target: str
-    late: Callable[[_Work], None]
+    late: Callable[[_Migration], None]
     renamed: Mapping[str, str] = field(default_factory=dict)
 
 
-class _Work:
+class _Migration:
     """A migration under way: the tables as they will be, and the commit transaction."""
 
     def __init__(self, writer: Writer, tables: Tables) -> None:
@@ -74,7 +74,7 @@ class _Work:
 def migrate(writer: Writer, target: str) -> tuple[str, ...]:
     """Bring the lake to a version; return the versions it has had, the first one being the old one."""
     schema = writer.meta.metadata.schema
-    work = _Work(writer, Tables.of(VERSION, schema, shared=writer.meta.shared))
+    work = _Migration(writer, Tables.of(VERSION, schema, shared=writer.meta.shared))
     table = work.tables["metadata"]
     version = sa.select(table.c.value).where(table.c.key == "version")
     passed = [str(work.run("version", version).scalar_one())]
@@ -93,7 +93,7 @@ def migrate(writer: Writer, target: str) -> tuple[str, ...]:
     return tuple(passed)
 
 
-def _take(work: _Work, step: _Step) -> None:
+def _take(work: _Migration, step: _Step) -> None:
     writer = work.writer
     for old, new in step.renamed.items():
         if writer.has_table(old):
@@ -112,7 +112,7 @@ def _take(work: _Work, step: _Step) -> None:
 # -- 0.1 -> 0.2 --------------------------------------------------------------------------------------------------------
 
 
-def _place_objects(work: _Work) -> None:
+def _place_objects(work: _Migration) -> None:
     """Give schemas and tables a folder, for files were named from the data path on, and partition keys column ids."""
     for name in ("schema", "table"):
         work.fill(name, "path", "")
@@ -154,7 +154,7 @@ def _place_objects(work: _Work) -> None:
 # -- 0.2 -> 0.3 --------------------------------------------------------------------------------------------------------
 
 
-def _note_versions(work: _Work) -> None:
+def _note_versions(work: _Migration) -> None:
     """Note that each schema version begins with the first snapshot that has it."""
     work.fill("name_mapping", "is_partition", False)
     versions, snapshots = work.tables["schema_versions"], work.tables["snapshot"]
@@ -169,7 +169,7 @@ def _note_versions(work: _Work) -> None:
 _PARTIAL = "partial_file_info"
 
 
-def _refine(work: _Work) -> None:
+def _refine(work: _Migration) -> None:
     """Move the newest snapshot of a file of several into its own column, and give each table its versions."""
     work.fill("column", "default_value_type", "literal")
     _assign_versions(work)
@@ -186,7 +186,7 @@ def _refine(work: _Work) -> None:
         work.run("partial_max", sa.update(files).where(newest.is_not(None)).values(partial_max=newest))
 
 
-def _assign_versions(work: _Work) -> None:
+def _assign_versions(work: _Migration) -> None:
     """Give each table its own schema versions, those at which it changed, in place of those of the whole lake."""
     versions, inlined = work.tables["schema_versions"], work.tables["inlined_data_tables"]
     shared = sa.select(versions.c.begin_snapshot, versions.c.schema_version).where(versions.c.table_id.is_(None))
@@ -201,7 +201,7 @@ def _assign_versions(work: _Work) -> None:
     work.run("drop_versions", sa.delete(versions).where(versions.c.table_id.is_(None)))
 
 
-def _table_changes(work: _Work) -> dict[int, set[int]]:
+def _table_changes(work: _Migration) -> dict[int, set[int]]:
     """Return the snapshots at which each table was created or renamed, or gained or lost a column."""
     tables, columns = work.tables["table"], work.tables["column"]
     lives: dict[int, list[tuple[int, int | None]]] = {}
@@ -245,7 +245,7 @@ def table_versions(
 # -- 0.4 -> 1.0 --------------------------------------------------------------------------------------------------------
 
 
-def _drop_partial_info(work: _Work) -> None:
+def _drop_partial_info(work: _Migration) -> None:
     """Drop what 0.4 has no more. Only now: a lake on its way there from 0.3 still reads it."""
     files = work.tables["data_file"]
     if _PARTIAL in columns_of(work.writer, files.name):

@@ -25,7 +25,7 @@ Range = tuple[int, int]
 
 
 @dataclass(slots=True)
-class _Known:
+class _KnownColumn:
     """The facts about one column that the partition values of a file tell.
 
     ``null`` tells whether every row is NULL, or none; ``boundless`` that every row is NULL or infinite; ``constant``
@@ -115,12 +115,12 @@ def _usable(predicate: Predicate, spec: PartitionSpec, schema: TableSchema) -> I
 
 def _find_known(
     keys: Sequence[tuple[int, Column, Transform]], values: Mapping[int, str | None], constant: Collection[int]
-) -> dict[int, _Known]:
-    found: dict[int, _Known] = {}
+) -> dict[int, _KnownColumn]:
+    found: dict[int, _KnownColumn] = {}
     for index, column, transform in keys:
         if index not in values:
             continue
-        known = found.setdefault(column.id, _Known(column, column.id in constant))
+        known = found.setdefault(column.id, _KnownColumn(column, column.id in constant))
         text = values[index]
         if text is None:
             if transform.name in ("identity", "bucket"):
@@ -153,7 +153,7 @@ def _epoch_span(name: str, number: int) -> Range:
 # -- predicates ------------------------------------------------------------------------------------------------
 
 
-def _may_match(predicate: Predicate, known: Mapping[int, _Known]) -> bool:
+def _may_match(predicate: Predicate, known: Mapping[int, _KnownColumn]) -> bool:
     if isinstance(predicate, Some):
         return any(_may_match(part, known) for part in predicate.parts)
     if isinstance(predicate, Every):
@@ -166,7 +166,7 @@ def _may_match(predicate: Predicate, known: Mapping[int, _Known]) -> bool:
     return _may_compare(predicate, fact)
 
 
-def _may_all(predicate: Every, known: Mapping[int, _Known]) -> bool:
+def _may_all(predicate: Every, known: Mapping[int, _KnownColumn]) -> bool:
     """Return False when the ranges that the parts ask of one column have no moment in common with the calendar."""
     ranges: dict[int, Range] = {}
     for part in predicate.parts:
@@ -178,7 +178,7 @@ def _may_all(predicate: Every, known: Mapping[int, _Known]) -> bool:
     return all(known[id].boundless or _has_moment(known[id], *each) for id, each in ranges.items())
 
 
-def _may_compare(predicate: Compare, fact: _Known) -> bool:
+def _may_compare(predicate: Compare, fact: _KnownColumn) -> bool:
     if fact.null:
         return False
     if predicate.type != fact.column.type:
@@ -243,7 +243,7 @@ def _buckets(value: Comparable, type: str, count: int, constant: bool = False) -
 # -- the calendar ----------------------------------------------------------------------------------------------
 
 
-def _has_moment(fact: _Known, low: int, high: int) -> bool:
+def _has_moment(fact: _KnownColumn, low: int, high: int) -> bool:
     """Return True when a moment between two, both included, can be one of the file's."""
     if low > high:
         return False

@@ -332,7 +332,7 @@ _DAY_MS = 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
-class _Range:
+class _IntegerRange:
     """The integers that the values of an Arrow type may be: between two, and multiples of a third."""
 
     low: int
@@ -343,31 +343,35 @@ class _Range:
 
 
 _WHOLE_MICROS = 'cut them first: df["…"].dt.floor("us")'
-_TIMESTAMPS: Mapping[tuple[str, bool], _Range] = {
+_TIMESTAMPS: Mapping[tuple[str, bool], _IntegerRange] = {
     **{
-        (unit, zone): _Range(-(-_MICROS[0] // units), _MICROS[1] // units, None if zone and unit != "us" else _INFINITY)
+        (unit, zone): _IntegerRange(
+            -(-_MICROS[0] // units), _MICROS[1] // units, None if zone and unit != "us" else _INFINITY
+        )
         for unit, units in (("s", 1_000_000), ("ms", 1_000), ("us", 1))
         for zone in (False, True)
     },
     # the first whole day that 64 bits reach
-    ("ns", False): _Range(-9_223_286_400_000_000_000, _INFINITY - 1, _INFINITY),
-    ("ns", True): _Range(-_INFINITY - 1, _INFINITY, None, 1_000, _WHOLE_MICROS),
+    ("ns", False): _IntegerRange(-9_223_286_400_000_000_000, _INFINITY - 1, _INFINITY),
+    ("ns", True): _IntegerRange(-_INFINITY - 1, _INFINITY, None, 1_000, _WHOLE_MICROS),
 }
-_DURATIONS: Mapping[str, _Range] = {
-    **{unit: _Range(-(_INFINITY // NANOS[unit]), _INFINITY // NANOS[unit]) for unit in ("s", "ms", "us")},
-    "ns": _Range(-_INFINITY, _INFINITY, None, 1_000, _WHOLE_MICROS),
+_DURATIONS: Mapping[str, _IntegerRange] = {
+    **{unit: _IntegerRange(-(_INFINITY // NANOS[unit]), _INFINITY // NANOS[unit]) for unit in ("s", "ms", "us")},
+    "ns": _IntegerRange(-_INFINITY, _INFINITY, None, 1_000, _WHOLE_MICROS),
 }
 """Arrow, through which intervals are read, has nanoseconds."""
-_DATE32 = _Range(-(2**31) + 2, 2**31 - 2, 2**31 - 1)
-_DATE64 = _Range(-(2**31 - 2) * _DAY_MS, (2**31 - 2) * _DAY_MS, None, _DAY_MS, "pass dates without a time of the day")
+_DATE32 = _IntegerRange(-(2**31) + 2, 2**31 - 2, 2**31 - 1)
+_DATE64 = _IntegerRange(
+    -(2**31 - 2) * _DAY_MS, (2**31 - 2) * _DAY_MS, None, _DAY_MS, "pass dates without a time of the day"
+)
 
 
-def _range(arrow: pa.DataType) -> _Range | None:
+def _range(arrow: pa.DataType) -> _IntegerRange | None:
     """Return the integers that values of an Arrow type may be, or None where all of them are values."""
     if pa.types.is_timestamp(arrow):
         return _TIMESTAMPS[arrow.unit, arrow.tz is not None]
     if pa.types.is_time(arrow):
-        return _Range(0, DAY // NANOS[arrow.unit])
+        return _IntegerRange(0, DAY // NANOS[arrow.unit])
     if pa.types.is_date32(arrow):
         return _DATE32
     if pa.types.is_date64(arrow):

@@ -54,7 +54,7 @@ class ExpiryReport(Report):
 
 
 @dataclass
-class _Files:
+class _ExpiredFiles:
     """Files of expired snapshots, collected for the schedule."""
 
     data_files: int = 0
@@ -120,7 +120,7 @@ def _expire(writer: Writer, store: Store, request: ExpiryRequest, *, dry_run: bo
     old = [id_ for id_ in chosen if (time := times[id_]) is not None and time < now - _TOKENS]
     faults.reach("maintenance.expire.before")
     expiring.remove_snapshots(writer, list(_ranges(times, chosen)), max(old, default=-1))
-    files = _Files(kept=kept)
+    files = _ExpiredFiles(kept=kept)
     with expiring.spans_of_nobody(writer, left) as names:
         tables = expiring.dead_tables(writer)
         _remove_files(writer, store, tables, files, now, progress)
@@ -225,7 +225,7 @@ def _ranges(times: Mapping[int, dt.datetime | None], chosen: set[int]) -> Iterab
 
 
 def _remove_files(
-    writer: Writer, store: Store, tables: Sequence[int], files: _Files, now: dt.datetime, progress: Progress
+    writer: Writer, store: Store, tables: Sequence[int], files: _ExpiredFiles, now: dt.datetime, progress: Progress
 ) -> None:
     """Schedule the files that no snapshot sees, and all files of tables that no snapshot sees; remove their rows."""
     suspects: dict[str, NamedFile] = {}
@@ -272,7 +272,7 @@ def _remove_files(
     progress("files", files.data_files + files.delete_files, None)
 
 
-def _schedule(writer: Writer, ready: Mapping[str, NamedFile], files: _Files, now: dt.datetime) -> None:
+def _schedule(writer: Writer, ready: Mapping[str, NamedFile], files: _ExpiredFiles, now: dt.datetime) -> None:
     file_names.schedule(writer, ((file.id, path) for path, file in ready.items()), now)
     for file in ready.values():
         files.add(1, file.size, is_delete=file.is_delete)

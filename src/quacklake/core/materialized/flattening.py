@@ -90,7 +90,7 @@ def _inline_common_tables(node: Any, common: Mapping[str, tuple[Node, Sequence[s
 
 
 @dataclass
-class _Leaf:
+class _Relation:
     """A relation in FROM: its output columns in order, by folded name; those of a subquery have expressions."""
 
     alias: str
@@ -121,7 +121,7 @@ class _Flattening:
             return select
         if any(found.get("class") == "SUBQUERY" for found in nodes({**select, "from_table": None})):
             raise _NotFlat
-        leaves: list[_Leaf] = []
+        leaves: list[_Relation] = []
         wheres: list[Node] = []
         source = self._source(select["from_table"], leaves, wheres, nullable=False)
         if len({fold(leaf.alias) for leaf in leaves}) != len(leaves):
@@ -135,13 +135,13 @@ class _Flattening:
         made["where_clause"] = rewriting.conjoined(self.connection, parts)
         return made
 
-    def _source(self, node: Node, leaves: list[_Leaf], wheres: list[Node], *, nullable: bool) -> Node:
+    def _source(self, node: Node, leaves: list[_Relation], wheres: list[Node], *, nullable: bool) -> Node:
         """Return FROM with tables for subqueries; collect the relations and the conditions of the subqueries."""
         if node["type"] == "BASE_TABLE":
             key = (fold(node["schema_name"]), fold(node["table_name"]))
             if node.get("column_name_alias") or node.get("at_clause") or key not in self.columns:
                 raise _NotFlat
-            leaves.append(_Leaf(node.get("alias") or node["table_name"], list(self.columns[key])))
+            leaves.append(_Relation(node.get("alias") or node["table_name"], list(self.columns[key])))
             return node
         if node["type"] == "JOIN":
             left = node["join_type"] == "LEFT"
@@ -158,11 +158,11 @@ class _Flattening:
             raise _NotFlat
         return self._open_subquery(node, leaves, wheres)
 
-    def _open_subquery(self, node: Node, leaves: list[_Leaf], wheres: list[Node]) -> Node:
+    def _open_subquery(self, node: Node, leaves: list[_Relation], wheres: list[Node]) -> Node:
         inner = self.node(node["subquery"]["node"])
         if inner["type"] != "SELECT_NODE" or not self._only_chooses(inner):
             raise _NotFlat
-        inside: list[_Leaf] = []
+        inside: list[_Relation] = []
         source = self._source(inner["from_table"], inside, [], nullable=False)
         alias = node.get("alias") or "unnamed_subquery"  # as DuckDB calls it
         renamed = {fold(leaf.alias): alias if len(inside) == 1 else f"{alias}_{leaf.alias}" for leaf in inside}
@@ -174,7 +174,7 @@ class _Flattening:
         if len(values) != len(names):
             raise _NotFlat  # two columns of one name, or one without a name
         hidden = frozenset(fold(name) for leaf in inside for name in leaf.names)
-        leaves.append(_Leaf(alias, names, values, hidden))
+        leaves.append(_Relation(alias, names, values, hidden))
         wheres += rewriting.conjuncts(where)
         opened: Node = parts[0]
         return opened
@@ -198,7 +198,7 @@ def _title(item: Node) -> str:
     return str(item["column_names"][-1]) if item.get("class") == "COLUMN_REF" else ""
 
 
-def _starless(items: Sequence[Node], leaves: Sequence[_Leaf]) -> list[Node]:
+def _starless(items: Sequence[Node], leaves: Sequence[_Relation]) -> list[Node]:
     """Return the items of SELECT with the columns that a star stands for."""
     found: list[Node] = []
     for item in items:
@@ -225,7 +225,7 @@ def _column(names: Sequence[str], like: Node) -> Node:
     }
 
 
-def _name_item(item: Node, leaves: Sequence[_Leaf]) -> Node:
+def _name_item(item: Node, leaves: Sequence[_Relation]) -> Node:
     made: Node = _replace_columns(item, leaves)
     return {**made, "alias": _title(item)}
 
@@ -239,7 +239,7 @@ def _remove_alias(group: Node, items: Sequence[Node]) -> Node:
     return group
 
 
-def _conditions(node: Node, leaves: Sequence[_Leaf]) -> Node:
+def _conditions(node: Node, leaves: Sequence[_Relation]) -> Node:
     """Return FROM with the conditions of its joins over the tables that are there now."""
     if node["type"] != "JOIN":
         return node
@@ -251,7 +251,7 @@ def _conditions(node: Node, leaves: Sequence[_Leaf]) -> Node:
     }
 
 
-def _replace_columns(node: Any, leaves: Sequence[_Leaf]) -> Any:
+def _replace_columns(node: Any, leaves: Sequence[_Relation]) -> Any:
     """Return an expression with the values of subqueries where it names their columns."""
     if isinstance(node, list):
         return [_replace_columns(item, leaves) for item in node]
@@ -285,7 +285,7 @@ def _replace_columns(node: Any, leaves: Sequence[_Leaf]) -> Any:
     return {**value, "alias": node.get("alias", "")}
 
 
-def _rename_aliases(parts: Any, leaves: Sequence[_Leaf], names: Mapping[str, str]) -> Any:
+def _rename_aliases(parts: Any, leaves: Sequence[_Relation], names: Mapping[str, str]) -> Any:
     """Return parts of a subquery whose tables have other aliases, which all columns say."""
     if isinstance(parts, list):
         return [_rename_aliases(item, leaves, names) for item in parts]

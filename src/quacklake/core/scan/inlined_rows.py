@@ -362,7 +362,7 @@ class KnownRows:
 
     def __init__(self, most_bytes: int) -> None:
         self._most = most_bytes
-        self._known: OrderedDict[tuple[int, str], _Known] = OrderedDict()
+        self._known: OrderedDict[tuple[int, str], _KnownRowsAt] = OrderedDict()
         self._lock = threading.Lock()
         forks.watch(self, forks.new_lock)
 
@@ -379,7 +379,7 @@ class KnownRows:
             read = known.read
         else:
             rows = read_inlined(reader, snapshot, table, database)
-        self._keep(key, None if rows is None or rows.num_rows < MANY else _Known(read, snapshot, table, rows))
+        self._keep(key, None if rows is None or rows.num_rows < MANY else _KnownRowsAt(read, snapshot, table, rows))
         return rows
 
     def clear(self) -> None:
@@ -387,7 +387,7 @@ class KnownRows:
         with self._lock:
             self._known.clear()
 
-    def _keep(self, key: tuple[int, str], known: _Known | None) -> None:
+    def _keep(self, key: tuple[int, str], known: _KnownRowsAt | None) -> None:
         with self._lock:
             self._known.pop(key, None)
             if known is not None and known.rows.nbytes <= self._most // 2:
@@ -397,7 +397,7 @@ class KnownRows:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _KnownRowsAt:
     """Rows at a snapshot, and when all of them were read."""
 
     read: float
@@ -406,7 +406,7 @@ class _Known:
     rows: pa.Table
 
 
-def _later(reader: Reader, snapshot: Snapshot, known: _Known, database: str) -> pa.Table | None:
+def _later(reader: Reader, snapshot: Snapshot, known: _KnownRowsAt, database: str) -> pa.Table | None:
     """Return known rows as a later snapshot sees them; None when they have to be read anew."""
     versions = known.rows.column("schema_version").value_counts()
     counts = {each["values"].as_py(): each["counts"].as_py() for each in versions}

@@ -51,7 +51,7 @@ _TARGET = "_quacklake_target"
 
 
 @dataclass(frozen=True, slots=True)
-class _Scope:
+class _NameScope:
     """The scope of names: the session for the user's text, or a lake for the text of a view or macro."""
 
     target: Target | None = None
@@ -154,7 +154,7 @@ class Binder:
             while first.get("type") == "JOIN":
                 first = first["left"]
             first[_TARGET] = True
-        self._rewrite(parsed, _Scope())
+        self._rewrite(parsed, _NameScope())
         answered = self._learn(parsed, looking=looking) if self.scans else ()
         values = self.used(parsed)
         text = self._text(sql, given, parsed)
@@ -241,7 +241,7 @@ class Binder:
         connection = self.session.connection
         parsed = tree.parse(connection, sql)
         text = tree.stored(connection, sql, parsed)
-        self._rewrite(parsed, _Scope(target, tx))
+        self._rewrite(parsed, _NameScope(target, tx))
         self._connect_planner().execute(
             _create_view(self.session.fresh_name(), aliases, tree.render(connection, parsed))
         )
@@ -251,7 +251,7 @@ class Binder:
         """Return the names and types of a query's columns. No file is planned, and no row is read."""
         parsed = tree.parse(self.session.connection, sql)
         given = tree.copied(parsed)
-        self._rewrite(parsed, _Scope())
+        self._rewrite(parsed, _NameScope())
         text = self._text(sql, given, parsed)
         rows = self._connect_planner().execute(f"DESCRIBE {text}").fetchall()
         return [(str(row[0]), str(row[1])) for row in rows]
@@ -266,10 +266,10 @@ class Binder:
         parsed = tree.parse(self.session.connection, sql)
         if change is not None:
             change(parsed)
-        self._rewrite(parsed, _Scope())
+        self._rewrite(parsed, _NameScope())
         return parsed, self._connect_planner()
 
-    def _rewrite(self, parsed: Node, scope: _Scope) -> Size | None:
+    def _rewrite(self, parsed: Node, scope: _NameScope) -> Size | None:
         """Resolve the names of a query. Return its size if the session measures it."""
         is_macro = partial(self.is_macro, scope=scope)
         if self.session.guard.trusted and scope.target is None:  # what is stored may be somebody else's
@@ -287,7 +287,7 @@ class Binder:
 
     # -- walking the tree ----------------------------------------------------------------------------------------------
 
-    def _visit(self, node: Any, hidden: frozenset[str], wanted: frozenset[str], scope: _Scope) -> None:
+    def _visit(self, node: Any, hidden: frozenset[str], wanted: frozenset[str], scope: _NameScope) -> None:
         """Rewrite the names in a tree. ``hidden`` are common tables, ``wanted`` the virtual columns in use."""
         if isinstance(node, list):
             for item in node:
@@ -333,7 +333,7 @@ class Binder:
 
     # -- tables and views ----------------------------------------------------------------------------------------------
 
-    def _table(self, node: Node, hidden: frozenset[str], wanted: frozenset[str], scope: _Scope) -> None:
+    def _table(self, node: Node, hidden: frozenset[str], wanted: frozenset[str], scope: _NameScope) -> None:
         is_target = node.pop(_TARGET, False)
         names = [node[key] for key in ("catalog_name", "schema_name", "table_name") if node.get(key)]
         if len(names) == 1 and fold(names[0]) in hidden:
@@ -381,7 +381,7 @@ class Binder:
         return rows is not None
 
     def _look_up(
-        self, names: Sequence[str], node: Node, scope: _Scope
+        self, names: Sequence[str], node: Node, scope: _NameScope
     ) -> tuple[Attached, Transaction, TableInfo | ViewInfo] | None:
         past = node.get("at_clause")
         places = list(self._places(names, scope))
@@ -398,7 +398,7 @@ class Binder:
             raise missing(places[0], tx, version=tx.base.id if past else None)
         return None
 
-    def _places(self, names: Sequence[str], scope: _Scope) -> Iterable[Target]:
+    def _places(self, names: Sequence[str], scope: _NameScope) -> Iterable[Target]:
         own = scope.target
         if own is None:
             yield from self.session.names.places(names)
@@ -410,7 +410,7 @@ class Binder:
         elif fold(names[0]) == fold(own.attached.alias):
             yield Target(own.attached, names[1], names[2])
 
-    def _transaction(self, attached: Attached, at: Node | None, scope: _Scope) -> Transaction:
+    def _transaction(self, attached: Attached, at: Node | None, scope: _NameScope) -> Transaction:
         if at is not None:
             return self.session.at(attached, str(at["unit"]), self.evaluate(at["expr"]))
         if scope.tx is not None and scope.target is not None and scope.target.attached is attached:
@@ -446,7 +446,7 @@ class Binder:
             query = scan.with_local_ids(query)
         connection.execute(f"CREATE TEMP VIEW {scan.name} AS {self.session.guard.scanned(query, scan)}")
 
-    def _view(self, target: Target, tx: Transaction, view: ViewInfo, scope: _Scope) -> str:
+    def _view(self, target: Target, tx: Transaction, view: ViewInfo, scope: _NameScope) -> str:
         if view.dialect != "duckdb":
             raise UnsupportedFeatureError(f'the view "{view.qualified_name}" is written in {view.dialect}')
         from quacklake.core.operations.views import check_depth
@@ -457,7 +457,9 @@ class Binder:
         if key in self._known:
             return self._known[key]
         try:
-            text, size = self._bind_stored(view.sql.replace(LAKE, ""), _Scope(target, tx, scope.depth + 1, outer=outer))
+            text, size = self._bind_stored(
+                view.sql.replace(LAKE, ""), _NameScope(target, tx, scope.depth + 1, outer=outer)
+            )
         except NotFoundError:
             if tx.rules is None:
                 raise
@@ -479,7 +481,7 @@ class Binder:
         self.made.append(make)
         return name
 
-    def _bind_stored(self, sql: str, scope: _Scope, *, is_expression: bool = False) -> tuple[str, Size | None]:
+    def _bind_stored(self, sql: str, scope: _NameScope, *, is_expression: bool = False) -> tuple[str, Size | None]:
         """Return the bound text of a stored query, and its size if the session measures it.
 
         ``is_expression`` says that the query selects one expression, and only this is used.
@@ -492,7 +494,7 @@ class Binder:
 
     # -- functions and macros ------------------------------------------------------------------------------------------
 
-    def _table_function(self, node: Node, scope: _Scope, wanted: frozenset[str]) -> None:
+    def _table_function(self, node: Node, scope: _NameScope, wanted: frozenset[str]) -> None:
         call = node["function"]
         names = [call[key] for key in ("catalog", "schema", "function_name") if call.get(key)]
         macro = self._macro(names, scope, is_table=True)
@@ -509,7 +511,7 @@ class Binder:
         elif scope.target is not None and (len(names) > 1 or fold(names[-1]) not in HARMLESS):
             raise InputError(f'the query uses "{names[-1]}", which a lake does not have and does not allow')
 
-    def _function(self, node: Node, scope: _Scope) -> None:
+    def _function(self, node: Node, scope: _NameScope) -> None:
         names = [node[key] for key in ("catalog", "schema", "function_name") if node.get(key)]
         if fold(names[-1]) == "current_setting" and len(node["children"]) == 1:
             given = tree.constant_of(node["children"][0])
@@ -522,12 +524,12 @@ class Binder:
         if macro is not None:
             node.update(function_name=macro, schema="", catalog="")
 
-    def is_macro(self, names: Sequence[str], is_table: bool, scope: _Scope | None = None) -> bool:
+    def is_macro(self, names: Sequence[str], is_table: bool, scope: _NameScope | None = None) -> bool:
         """Return True for the name of a lake's macro, as the statement or the part of it in ``scope`` finds it."""
-        return self._find_macro(names, scope or _Scope(), is_table=is_table) is not None
+        return self._find_macro(names, scope or _NameScope(), is_table=is_table) is not None
 
     def _find_macro(
-        self, names: Sequence[str], scope: _Scope, *, is_table: bool
+        self, names: Sequence[str], scope: _NameScope, *, is_table: bool
     ) -> tuple[Target, Transaction, MacroInfo] | None:
         for place in self._places(names, scope):
             tx = scope.tx if scope.tx is not None else self.session.view(place.attached)
@@ -538,12 +540,12 @@ class Binder:
 
     def create_macro(self, names: Sequence[str]) -> str | None:
         """Create a macro of a lake where the statement runs, and return its name there; None for any other function."""
-        name = self._macro(names, _Scope(), is_table=False)
+        name = self._macro(names, _NameScope(), is_table=False)
         for make in self.made:
             make(self.session.connection, False)
         return name
 
-    def _macro(self, names: Sequence[str], scope: _Scope, *, is_table: bool) -> str | None:
+    def _macro(self, names: Sequence[str], scope: _NameScope, *, is_table: bool) -> str | None:
         found = self._find_macro(names, scope, is_table=is_table)
         if found is None:
             return None
@@ -560,7 +562,7 @@ class Binder:
         forms, sizes = [], []
         for variant in macro.variants:
             sql = variant.sql.replace(LAKE, "")
-            inside = _Scope(target, tx, scope.depth + 1, in_macro=True, outer=scope.outer)
+            inside = _NameScope(target, tx, scope.depth + 1, in_macro=True, outer=scope.outer)
             if not is_table:
                 tree.expression_of(self.session.connection, sql)
             body, size = self._bind_stored(sql if is_table else f"SELECT {sql}", inside, is_expression=not is_table)

@@ -42,7 +42,7 @@ _PYTHON: Mapping[str, Callable[[Any], Any]] = {
 
 
 @dataclass
-class _Begun:
+class _PartlyReadBatch:
     """A batch whose rows have been fetched in part."""
 
     batch: pa.RecordBatch
@@ -70,7 +70,7 @@ class Result(Rows):
             reader = reader.to_reader()
         self._reader = pa.RecordBatchReader.from_batches(pa.schema([]), []) if reader is None else reader
         self._types = types
-        self._begun: _Begun | None = None
+        self._begun: _PartlyReadBatch | None = None
         self._kept: pa.Table | None = None
         self.rowcount = rowcount
         """The rows that a statement changed; -1 when it changed none or that is not known."""
@@ -107,7 +107,7 @@ class Result(Rows):
             self._begun = None
             self._begun = self._begin(next(self._batches()))
 
-    def _begin(self, batch: pa.RecordBatch) -> _Begun:
+    def _begin(self, batch: pa.RecordBatch) -> _PartlyReadBatch:
         """Convert the rows of a batch to Python values."""
         from quacklake.core.operations.python_values import python_values
 
@@ -116,7 +116,7 @@ class Result(Rows):
             made = _PYTHON.get(type_)
             if made is not None:
                 columns[index] = [None if value is None else made(value) for value in columns[index]]
-        return _Begun(batch, zip(*columns, strict=True))
+        return _PartlyReadBatch(batch, zip(*columns, strict=True))
 
     def fetchone(self) -> tuple[Any, ...] | None:
         """Return the next row, or None."""

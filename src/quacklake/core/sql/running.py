@@ -28,7 +28,7 @@ class TimeBudget:
 
 
 @dataclass(eq=False)
-class _Scope:
+class _CancelScope:
     """One stretch of work that can be stopped."""
 
     budget: TimeBudget
@@ -48,7 +48,7 @@ class Running:
     def __init__(self, stop: Callable[[int], None]) -> None:
         self._stop = stop
         self._lock = threading.Lock()
-        self._scope: _Scope | None = None
+        self._scope: _CancelScope | None = None
 
     @property
     def busy(self) -> bool:
@@ -63,7 +63,7 @@ class Running:
             return
         if budget.left is not None and budget.left <= 0:
             raise _late()
-        scope = self._scope = _Scope(budget)
+        scope = self._scope = _CancelScope(budget)
         start = time.monotonic()
         if budget.left is not None:
             _clock.wake(start + budget.left, self, scope)
@@ -98,7 +98,7 @@ class Running:
             scope.cancelled = True
         return self.nudge(scope)
 
-    def nudge(self, scope: _Scope) -> bool:
+    def nudge(self, scope: _CancelScope) -> bool:
         """Stop a stretch of work, and repeat the interrupt until it ends. Return False when it has ended."""
         with self._lock:
             if not scope.active:
@@ -118,7 +118,7 @@ class _Clock:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._waiting: dict[_Scope, tuple[float, Running]] = {}
+        self._waiting: dict[_CancelScope, tuple[float, Running]] = {}
         self._next = float("inf")
         self._thread: threading.Thread | None = None
         self._numbers = itertools.count()
@@ -130,7 +130,7 @@ class _Clock:
         self._waiting.clear()
         self._thread = None
 
-    def wake(self, when: float, running: Running, scope: _Scope) -> None:
+    def wake(self, when: float, running: Running, scope: _CancelScope) -> None:
         """Stop a stretch of work at a given time."""
         with self._changed:
             if not scope.active:
@@ -143,7 +143,7 @@ class _Clock:
             elif when < self._next:
                 self._changed.notify()
 
-    def forget(self, scope: _Scope) -> None:
+    def forget(self, scope: _CancelScope) -> None:
         """Stop watching a stretch of work that has ended."""
         with self._changed:
             self._waiting.pop(scope, None)
@@ -153,7 +153,7 @@ class _Clock:
             for scope, running in due:
                 running.nudge(scope)
 
-    def _due(self) -> list[tuple[_Scope, Running]] | None:
+    def _due(self) -> list[tuple[_CancelScope, Running]] | None:
         """Wait for work that is due to be stopped, and return it. Return None after a while without any work."""
         with self._changed:
             idle = time.monotonic()

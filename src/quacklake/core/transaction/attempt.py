@@ -29,7 +29,7 @@ _Inlined = tuple[TableInfo, int, list[tuple[object, ...]], list[int]]
 
 
 @dataclass
-class _Rows:
+class _MetadataRows:
     """The rows of the metadata tables that a commit inserts, with their real ids."""
 
     files: list[DataFile] = field(default_factory=list)
@@ -230,8 +230,8 @@ class Attempt:
 
     # -- planning ----------------------------------------------------------------------------------------------------
 
-    def _plan_rows(self, tables: list[TableChange], snapshot: Snapshot, known: Mapping[int, Totals]) -> _Rows:
-        rows = _Rows()
+    def _plan_rows(self, tables: list[TableChange], snapshot: Snapshot, known: Mapping[int, Totals]) -> _MetadataRows:
+        rows = _MetadataRows()
         for change in tables:
             id_ = change.table.id
             if change.data_files or change.inlined:
@@ -248,7 +248,9 @@ class Attempt:
             rows.deletes.extend(self._plan_deletes(change, snapshot))
         return rows
 
-    def _plan_files(self, change: TableChange, total: TableTotals, snapshot: Snapshot, rows: _Rows) -> TableTotals:
+    def _plan_files(
+        self, change: TableChange, total: TableTotals, snapshot: Snapshot, rows: _MetadataRows
+    ) -> TableTotals:
         """Give new data files their ids and row ids; return the table's new totals."""
         for mapping in change.mappings:
             # stock clients count mappings with the files
@@ -290,7 +292,9 @@ class Attempt:
                 records += file.record_count
         return TableTotals(records, next_row, size)
 
-    def _plan_inlined(self, change: TableChange, total: TableTotals, snapshot: Snapshot, rows: _Rows) -> TableTotals:
+    def _plan_inlined(
+        self, change: TableChange, total: TableTotals, snapshot: Snapshot, rows: _MetadataRows
+    ) -> TableTotals:
         if not change.inlined:
             return total
         if not change.data_files:
@@ -431,7 +435,7 @@ class Attempt:
         writer.inlined.register_tables(inlined, snapshot.schema_version)
         changes.objects.insert(writer, self.ids, snapshot.id)
 
-    def _insert_rows(self, tables: list[TableChange], rows: _Rows, snapshot: Snapshot) -> None:
+    def _insert_rows(self, tables: list[TableChange], rows: _MetadataRows, snapshot: Snapshot) -> None:
         writer = self.writer
         writer.files.add_name_mappings(rows.mappings)
         writer.files.add_data_files(rows.files)

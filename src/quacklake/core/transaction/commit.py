@@ -26,7 +26,7 @@ from quacklake.core.scan.inlined_rows import decode_inlined
 from quacklake.core.scan.plan import column_key
 from quacklake.core.transaction.attempt import Attempt
 from quacklake.core.transaction.changeset import ChangeSet, TableChange
-from quacklake.core.transaction.groups import CommitGroup, Place, merged
+from quacklake.core.transaction.groups import CommitGroup, PendingCommit, merged
 from quacklake.errors import (
     CatalogError,
     CatalogLockedError,
@@ -161,10 +161,10 @@ def _join(catalog: Catalog, tx: Transaction, group: CommitGroup, retry: Retry, *
 class _Lead:
     """Leads a commit of a group: gathers those that wait, and tells them how it ended."""
 
-    def __init__(self, group: CommitGroup, place: Place) -> None:
+    def __init__(self, group: CommitGroup, place: PendingCommit) -> None:
         self._group = group
         self._place = place
-        self._taken: list[Place] = []
+        self._taken: list[PendingCommit] = []
         self._changes = place.changes
 
     def gather(self) -> ChangeSet:

@@ -12,11 +12,11 @@ from quacklake.core import forks
 from quacklake.core.format.snapshots import Snapshot, operations_of
 from quacklake.core.transaction.changeset import ChangeSet, TableChange
 
-__all__ = ["CommitGroup", "Place", "merged"]
+__all__ = ["CommitGroup", "PendingCommit", "merged"]
 
 
 @dataclass(eq=False, slots=True)
-class Place:
+class PendingCommit:
     """A change set that waits in a group, until ``woken``: it leads the next commit, or one has settled it.
 
     A commit that took it along has settled it: with a ``snapshot``, or without one when it failed. ``lost`` is the
@@ -49,14 +49,14 @@ class CommitGroup:
 
     def _renew(self) -> None:
         self._lock = threading.Lock()
-        self._leader: Place | None = None
-        self._waiting: list[Place] = []
-        self._led: list[Place] = []
+        self._leader: PendingCommit | None = None
+        self._waiting: list[PendingCommit] = []
+        self._led: list[PendingCommit] = []
 
     @contextmanager
-    def turn(self, changes: ChangeSet) -> Iterator[Place]:
+    def turn(self, changes: ChangeSet) -> Iterator[PendingCommit]:
         """Wait until a change set is settled, or the turn of this thread has come; leaving the block ends the turn."""
-        place = Place(changes)
+        place = PendingCommit(changes)
         try:
             with self._lock:
                 self._waiting.append(place)
@@ -71,7 +71,7 @@ class CommitGroup:
                 self._leave(place)
                 raise
 
-    def _leave(self, place: Place) -> None:
+    def _leave(self, place: PendingCommit) -> None:
         """Take a place out, and let the next one lead if this one did; to do it twice does no harm.
 
         Those that were taken along and not told how it ended, because Ctrl-C came between, find that out themselves.
@@ -88,7 +88,7 @@ class CommitGroup:
             if self._leader is not None:
                 self._leader.woken.set()
 
-    def take(self, first: Place) -> list[Place]:
+    def take(self, first: PendingCommit) -> list[PendingCommit]:
         """Return those that wait and can be committed together with the one whose turn it is, which comes first."""
         with self._lock:
             alike = [place for place in self._waiting if place is first or joins(first.changes, place.changes)]

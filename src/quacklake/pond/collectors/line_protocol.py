@@ -34,7 +34,7 @@ _EXAMPLE = "weather,site=dock temp=4.5 1704067200000000000"
 _MAX_VALUE = 2**63
 
 
-class _Rows:
+class _MeasurementRows:
     """The rows of one measurement."""
 
     def __init__(self) -> None:
@@ -50,8 +50,8 @@ class _Lines:
     factor: int
     now: int
     max_columns: int
-    found: dict[str, _Rows] = field(default_factory=dict)
-    heads: dict[str, tuple[_Rows, tuple[tuple[str, str], ...]]] = field(default_factory=dict)
+    found: dict[str, _MeasurementRows] = field(default_factory=dict)
+    heads: dict[str, tuple[_MeasurementRows, tuple[tuple[str, str], ...]]] = field(default_factory=dict)
 
 
 def parse(text: str, precision: str, now: int, *, max_rows: int, max_columns: int) -> dict[str, pa.Table]:
@@ -105,12 +105,12 @@ def _take(lines: _Lines, line: str) -> None:
     _add(rows, tags, moment, fields, lines.max_columns)
 
 
-def _head(lines: _Lines, text: str) -> tuple[_Rows, tuple[tuple[str, str], ...]]:
+def _head(lines: _Lines, text: str) -> tuple[_MeasurementRows, tuple[tuple[str, str], ...]]:
     """Return the rows of the measurement of a head, and its tags in the order of names."""
     match = _MEASUREMENT.match(text)
     if match is None:
         raise InputError("there is no measurement")
-    rows = lines.found.setdefault(_plain(match[1]), _Rows())
+    rows = lines.found.setdefault(_plain(match[1]), _MeasurementRows())
     position = match.end()
     tags: list[tuple[str, str]] = []
     while position < len(text):
@@ -183,7 +183,11 @@ def _word(word: str, key: str) -> tuple[str, Any]:
 
 
 def _add(
-    rows: _Rows, tags: tuple[tuple[str, str], ...], moment: int, fields: list[tuple[str, str, Any]], most: int
+    rows: _MeasurementRows,
+    tags: tuple[tuple[str, str], ...],
+    moment: int,
+    fields: list[tuple[str, str, Any]],
+    most: int,
 ) -> None:
     for key, kind, _ in fields:
         known = rows.fields.setdefault(key, kind)
@@ -197,7 +201,7 @@ def _add(
             raise ConstraintError(f"the field {key[:40]!r} has two values at one time")
 
 
-def _table(name: str, rows: _Rows) -> pa.Table:
+def _table(name: str, rows: _MeasurementRows) -> pa.Table:
     names = [TIME, *rows.tags, *rows.fields]
     if len({fold(check_name(each, "column")) for each in names}) < len(names):
         raise SchemaMismatchError(

@@ -138,7 +138,7 @@ class HttpListener(Runnable):
 def _server(options: ListenerOptions, commits: SeriesWriter, token: Secret | None) -> ThreadingHTTPServer:
     room = threading.BoundedSemaphore(options.max_connections)
 
-    class Handler(_Handler):
+    class Handler(_ListenerHandler):
         timeout = options.timeout
 
     Handler.options, Handler.commits, Handler.token = options, commits, token
@@ -171,7 +171,7 @@ def _server(options: ListenerOptions, commits: SeriesWriter, token: Secret | Non
         ) from None
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _ListenerHandler(BaseHTTPRequestHandler):
     """Answers requests. Errors tell what is wrong with the request, and nothing of the pond."""
 
     options: ClassVar[ListenerOptions]

@@ -29,7 +29,7 @@ class Metrics:
     rejected: int = 0
 
 
-class _Rows:
+class _MetricRows:
     def __init__(self) -> None:
         self.attributes: dict[str, None] = {}
         self.metrics: dict[str, None] = {}
@@ -38,12 +38,12 @@ class _Rows:
 
 def parse(document: Any, *, max_rows: int, max_columns: int) -> Metrics:
     """Return the rows of a request. Raise ``InputError`` for a document that is none, ``LimitError`` for too much."""
-    found: dict[str, _Rows] = {}
+    found: dict[str, _MetricRows] = {}
     metrics = Metrics()
     count = 0
     for resource in _list(document, "resourceMetrics", "the request"):
         service = _attributes(_mapping(resource.get("resource") or {}, "a resource")).get(_KEY, _UNKNOWN)
-        rows = found.setdefault(service, _Rows())
+        rows = found.setdefault(service, _MetricRows())
         for scope in _list(resource, "scopeMetrics", "a resource"):
             for metric in _list(scope, "metrics", "a scope"):
                 name = metric.get("name")
@@ -67,7 +67,7 @@ def _points(metric: Mapping[str, Any], name: str) -> Iterator[Mapping[str, Any]]
             yield from _list(_mapping(metric[kind], name), "dataPoints", name)
 
 
-def _take(rows: _Rows, name: str, point: Mapping[str, Any], most: int) -> None:
+def _take(rows: _MetricRows, name: str, point: Mapping[str, Any], most: int) -> None:
     try:
         moment = int(point["timeUnixNano"])
         value = float(point["asDouble"]) if "asDouble" in point else float(int(point["asInt"]))
@@ -97,7 +97,7 @@ def _attributes(owner: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
-def _table(service: str, rows: _Rows) -> pa.Table:
+def _table(service: str, rows: _MetricRows) -> pa.Table:
     names = [TIME, *rows.attributes, *rows.metrics]
     if len({fold(check_name(each, "column")) for each in names}) < len(names):
         raise SchemaMismatchError(f"{service[:60]!r} has a metric and an attribute of one name")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class _Input:
+class _JoinInput:
     """The rows of a pattern in a range of time; ``scope`` becomes the prefix of their columns."""
 
     pattern: str
@@ -30,7 +30,7 @@ class _Input:
     transforms: tuple[Any, ...] = ()
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> _Input:
+    def of(cls, given: Mapping[str, Any]) -> _JoinInput:
         options = Options("an input of timeseries-join", given)
         pattern, scope = options.text("pattern"), options.text("scope", "")
         limits = Options("a range of timeseries-join", options.mapping("range"))
@@ -101,9 +101,9 @@ class TimeseriesJoin(RowsFactory):
         joined = names[0] + "".join(f" FULL OUTER JOIN {name} USING ({quote(time)})" for name in names[1:])
         return f"SELECT * FROM {joined} ORDER BY {quote(time)}"
 
-    def _options(self, config: Mapping[str, Any]) -> tuple[str | None, list[_Input]]:
+    def _options(self, config: Mapping[str, Any]) -> tuple[str | None, list[_JoinInput]]:
         options = Options(self.name, config)
-        wanted, inputs = options.text("time_column", "") or None, [_Input.of(e) for e in options.mappings("inputs")]
+        wanted, inputs = options.text("time_column", "") or None, [_JoinInput.of(e) for e in options.mappings("inputs")]
         options.finish()
         if len(inputs) < 2:
             raise ConfigError(f"{self.name} takes two inputs or more", hint="inputs: [{pattern: …, scope: …}, …]")

@@ -9,7 +9,7 @@ from pathlib import Path
 from quacklake.errors import InputError
 
 
-class _Handler(SimpleHTTPRequestHandler):
+class _QuietFileHandler(SimpleHTTPRequestHandler):
     """Sends files, and says nothing."""
 
     protocol_version = "HTTP/1.1"
@@ -33,7 +33,7 @@ def server(folder: Path, port: int = 0) -> ThreadingHTTPServer:
     if not (folder / "index.html").is_file():
         raise InputError(f"{folder} has no index.html", hint="write the site first: pond export --site NAME --dir DIR")
     try:
-        return ThreadingHTTPServer(("127.0.0.1", port), partial(_Handler, directory=str(folder)))
+        return ThreadingHTTPServer(("127.0.0.1", port), partial(_QuietFileHandler, directory=str(folder)))
     except OSError as error:
         raise InputError(
             f"the port {port} cannot be used: {error.strerror}", hint="choose another with --port"

@@ -29,36 +29,36 @@ IdInPath = Annotated[str, Path(max_length=64)]
 _Entry = dict[str, Any]
 
 
-class _Body(BaseModel):
+class _AccessBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class NewUser(_Body):
+class NewUser(_AccessBody):
     """A user to create."""
 
     name: AccessName
     roles: Annotated[list[AccessName], Field(max_length=_MAX_COUNT)] = []
 
 
-class UserState(_Body):
+class UserState(_AccessBody):
     """The state of a user: one that is not enabled may do nothing."""
 
     enabled: bool
 
 
-class NewRole(_Body):
+class NewRole(_AccessBody):
     """A role to create."""
 
     name: AccessName
 
 
-class NewMember(_Body):
+class NewMember(_AccessBody):
     """A user or role that gets a role."""
 
     member: AccessName
 
 
-class NewGrant(_Body):
+class NewGrant(_AccessBody):
     """Privileges on the lake, on a schema, or on a table or view or some of its columns."""
 
     model_config = ConfigDict(
@@ -72,7 +72,7 @@ class NewGrant(_Body):
     columns: Annotated[list[Annotated[str, Field(max_length=MAX_NAME)]] | None, Field(max_length=1_000)] = None
 
 
-class NewRule(_Body):
+class NewRule(_AccessBody):
     """A row filter with a name, or a mask of a column, for everybody or for one role."""
 
     kind: Literal["filter", "mask"]
@@ -83,7 +83,7 @@ class NewRule(_Body):
     to: AccessName | None = None
 
 
-class NewToken(_Body):
+class NewToken(_AccessBody):
     """A token to make."""
 
     user: AccessName

@@ -136,7 +136,7 @@ async def answer_sql(
     except BaseException:
         await departure.end()
         raise
-    asked = _Asked(service, request, identity, departure, version)
+    asked = _RunningStatement(service, request, identity, departure, version)
     try:
         # one thread does it all: to pass work on takes longer than most of its steps
         return await service.run(asked.answer, text, parameters, format, headers or {})
@@ -146,7 +146,7 @@ async def answer_sql(
         raise
 
 
-class _Asked:
+class _RunningStatement:
     """A statement that has its turn."""
 
     def __init__(

@@ -126,7 +126,7 @@ def _bare(words: list[Word]) -> list[Word]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Names:
+class _SideNames:
     """The names of the two sides of a merge, in the statement and in the builder."""
 
     known: Mapping[tuple[str, ...], str]
@@ -196,7 +196,7 @@ def merge(statement: Statement, cursor: SparkCursor) -> DataFrame:
     condition = cursor.until("WHEN")
     rows = run_query(statement, f"{prefix}SELECT * FROM {source}")
     known = _name_target(statement, table, names, own, other)
-    sides = _Names(known, has_time(statement.engine.session), statement)
+    sides = _SideNames(known, has_time(statement.engine.session), statement)
     keys = sides.keys(condition)
     on = keys or sides.condition(condition, rows, table)
     require(statement.engine.session, "to merge rows")
@@ -253,7 +253,7 @@ def _name_target(
     return found
 
 
-def _clause(cursor: SparkCursor, builder: SparkMerge, table: TableInfo, own: str, sides: _Names) -> None:
+def _clause(cursor: SparkCursor, builder: SparkMerge, table: TableInfo, own: str, sides: _SideNames) -> None:
     """Parse WHEN [NOT] MATCHED [BY SOURCE | TARGET] [AND condition] THEN action."""
     matched = "both"
     if cursor.accept("NOT", "MATCHED"):
@@ -277,7 +277,7 @@ def _clause(cursor: SparkCursor, builder: SparkMerge, table: TableInfo, own: str
         chosen(values, when)
 
 
-def _values(assigned: Mapping[str, str], table: TableInfo, sides: _Names) -> dict[str, SparkColumn]:
+def _values(assigned: Mapping[str, str], table: TableInfo, sides: _SideNames) -> dict[str, SparkColumn]:
     found = {}
     for name, value in assigned.items():
         is_default = fold(value) == "default"
@@ -287,7 +287,7 @@ def _values(assigned: Mapping[str, str], table: TableInfo, sides: _Names) -> dic
 
 
 def _insert(
-    cursor: SparkCursor, builder: SparkMerge, table: TableInfo, sides: _Names, when: SparkColumn | None
+    cursor: SparkCursor, builder: SparkMerge, table: TableInfo, sides: _SideNames, when: SparkColumn | None
 ) -> None:
     cursor.expect("INSERT")
     if cursor.accept("*"):

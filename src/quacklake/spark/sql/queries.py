@@ -91,7 +91,7 @@ def _as_it_is(statement: Statement, text: str, error: SqlError) -> DataFrame:
 
 
 @dataclass(frozen=True, slots=True)
-class _Scope:
+class _QueryScope:
     """The scope of names: the session for the user's text, or the lake for the text of a view."""
 
     view: ViewInfo | None = None
@@ -106,7 +106,7 @@ class _Walk:
 
     query: str
     travels: Sequence[TimeTravel]
-    scope: _Scope
+    scope: _QueryScope
     twice: Set[str] = frozenset()
     """Names that tables of several schemas share."""
     renamed: dict[tuple[str, ...], str] = field(default_factory=dict)
@@ -133,7 +133,7 @@ class Rewriter:
     def text(self, query: str, head: str = "") -> SqlText:
         """Return a query as Spark runs it. Raise ``SqlError``, and ``NotFoundError`` for a name of the lake."""
         try:
-            sql = self._query(query, _Scope())
+            sql = self._query(query, _QueryScope())
         except RecursionError:
             raise SqlError("the query is nested too deeply") from None
         if self.frames:
@@ -153,7 +153,7 @@ class Rewriter:
         found = time_travel(SparkCursor(query))
         return edited(query, [Edit(each.start, each.end, " " * (each.end - each.start)) for each in found])
 
-    def _query(self, query: str, scope: _Scope) -> str:
+    def _query(self, query: str, scope: _QueryScope) -> str:
         cursor = SparkCursor(query)
         if cursor.sees("TABLE"):
             cursor.take()
@@ -215,7 +215,7 @@ class Rewriter:
         return edits
 
     def _replace_name(
-        self, names: Sequence[str], table: exp.Table, travel: TimeTravel | None, scope: _Scope
+        self, names: Sequence[str], table: exp.Table, travel: TimeTravel | None, scope: _QueryScope
     ) -> str | None:
         """Return the replacement for a name of the lake, or None for any other name."""
         statement = self.statement
@@ -262,7 +262,7 @@ class Rewriter:
             self._known[key] = self.add(self.statement.engine.frame(tx, info, predicate))
         return self._known[key]
 
-    def _view(self, view: ViewInfo, tx: Transaction, scope: _Scope, table: exp.Table) -> str:
+    def _view(self, view: ViewInfo, tx: Transaction, scope: _QueryScope, table: exp.Table) -> str:
         self.has_views = True
         if view.dialect == "duckdb":
             self.views.append(view.qualified_name)
@@ -271,7 +271,7 @@ class Rewriter:
         if view.dialect != "spark":
             raise UnsupportedFeatureError(f'the view "{view.qualified_name}" is written in {view.dialect}')
         outside = () if view.aliases else conditions(table, scope.outside)
-        inner = self._query(query_text(view.sql.replace(LAKE, "")), _Scope(view, tx, scope.depth + 1, outside))
+        inner = self._query(query_text(view.sql.replace(LAKE, "")), _QueryScope(view, tx, scope.depth + 1, outside))
         if not view.aliases:
             return f"({inner})"
         return f"(SELECT * FROM ({inner}) AS {_view_alias(view.aliases)})"

@@ -76,7 +76,7 @@ def backfill(
 
 
 @dataclass(frozen=True)
-class _Begun:
+class _StartedFile:
     """A file of which the first rows are in the lake."""
 
     path: str | None = None
@@ -102,7 +102,7 @@ class _Backfill:
         name = f"migrate-arrow {hashlib.sha256(self.folder.url.encode()).hexdigest()[:16]}"
         self._mark: Mark = self.lake.streams.claim(name, self.folder.url)
         self._epoch = self._mark.epoch
-        self.begun = _Begun(**json.loads(self._mark.position)) if self._mark.position else _Begun()
+        self.begun = _StartedFile(**json.loads(self._mark.position)) if self._mark.position else _StartedFile()
 
     def take(self, file: ArrowFile, checked: CheckedFile) -> None:
         """Collect the rows of a file; commit whenever there are enough."""
@@ -119,7 +119,7 @@ class _Backfill:
                 self.rows += len(part)
                 place = passed - len(table) + start
                 if self._count >= self.batch_rows and place < checked.rows:
-                    self.commit(_Begun(checked.path, checked.sha256, place))
+                    self.commit(_StartedFile(checked.path, checked.sha256, place))
         self._done.append(checked)
         self.files += 1
         if self._count >= self.batch_rows:
@@ -129,7 +129,7 @@ class _Backfill:
     def _count(self) -> int:
         return sum(len(table) for table in self._waiting)
 
-    def commit(self, begun: _Begun | None = None) -> None:
+    def commit(self, begun: _StartedFile | None = None) -> None:
         """Commit what was collected, with the place in a file that is not done."""
         if not self._waiting and not self._done:
             return
@@ -150,7 +150,7 @@ class _Backfill:
             self.lake.run(work, "migrate-arrow: backfill")
         reporting.reach("migration.backfill.after")
         self._epoch += 1
-        self.begun = begun or _Begun()
+        self.begun = begun or _StartedFile()
         self.inserted += inserted
         self.updated += updated
         self._waiting.clear()

@@ -82,7 +82,7 @@ class Simulator(Generic[S]):
         """Begin to listen."""
         simulator = self
 
-        class Handler(_Handler):
+        class Handler(_SimulatorHandler):
             home = simulator
 
         self._server = ThreadingHTTPServer(("127.0.0.1", self._port), Handler)
@@ -105,7 +105,7 @@ class Simulator(Generic[S]):
         self.stop()
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _SimulatorHandler(BaseHTTPRequestHandler):
     """Passes requests to a simulator."""
 
     home: ClassVar[Any]

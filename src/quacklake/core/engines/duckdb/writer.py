@@ -174,7 +174,7 @@ def _leaf_paths(columns: Sequence[Column], above: tuple[str, ...]) -> list[tuple
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
+class _WriteJob:
     """One write: the rows are those of a query on ``connection``, the files those of ``table``."""
 
     connection: duckdb.DuckDBPyConnection
@@ -269,7 +269,7 @@ class FileWriter(DeleteFileWriter):
         for macro in options.macros:
             connection.execute(macro.statement)
         stored = stored_columns(table)
-        job = _Job(
+        job = _WriteJob(
             connection, stored, options, announce, new_id, row_ids, snapshot_ids, new_key() if self.encrypted else None
         )
         if stored is not table:
@@ -290,7 +290,7 @@ class FileWriter(DeleteFileWriter):
         self.store.sync([table.location + file.path for file in files])
         return files
 
-    def _copy(self, job: _Job, query: str, folder: str, size_hint: int | None) -> list[NewDataFile]:
+    def _copy(self, job: _WriteJob, query: str, folder: str, size_hint: int | None) -> list[NewDataFile]:
         """Write the rows of a query as files in one folder below the table's; those of a sorted table stay in order."""
         location, options = job.table.location + folder, job.options
         single = size_hint is not None and size_hint < options.target_file_size
@@ -317,7 +317,7 @@ class FileWriter(DeleteFileWriter):
         return files
 
     def _run(
-        self, job: _Job, query: str, target: str, clauses: Sequence[str], location: str, stem: str | None
+        self, job: _WriteJob, query: str, target: str, clauses: Sequence[str], location: str, stem: str | None
     ) -> list[tuple[Any, ...]]:
         """Run one ``COPY``; of a failed one all files whose names begin with ``stem`` are announced."""
         faults.reach("engine.write.before")
@@ -337,7 +337,7 @@ class FileWriter(DeleteFileWriter):
             raise
         return [row for row in rows if row[1]]
 
-    def _write_at_once(self, job: _Job, query: str, keys: Keys) -> list[NewDataFile]:
+    def _write_at_once(self, job: _WriteJob, query: str, keys: Keys) -> list[NewDataFile]:
         """Write all partitions with one statement, quick but without an order: a file for each, moved to its folder."""
         location = job.table.location
         stem = data_file_name().removesuffix(".parquet")
@@ -361,7 +361,7 @@ class FileWriter(DeleteFileWriter):
             self._announce_leftovers(location, stem, job.announce)
             raise
 
-    def _place(self, row: tuple[Any, ...], job: _Job, keys: Keys) -> NewDataFile:
+    def _place(self, row: tuple[Any, ...], job: _WriteJob, keys: Keys) -> NewDataFile:
         """Move a file of a partitioned ``COPY`` to the folder of its values, and return it."""
         values = keys.values([row[5][name] for name in keys.names])
         folder = keys.folder(values, hive=job.options.hive)
@@ -372,7 +372,7 @@ class FileWriter(DeleteFileWriter):
             self.store.rename(location + file.path.removeprefix(folder), location + file.path)
         return replace(file, partition_id=keys.spec.id, partition_values=values)
 
-    def _write_in_turn(self, job: _Job, query: str, keys: Keys, size_hint: int | None) -> list[NewDataFile]:
+    def _write_in_turn(self, job: _WriteJob, query: str, keys: Keys, size_hint: int | None) -> list[NewDataFile]:
         """Write one partition after the other from a table of sorted rows: in order, in files of the wanted size."""
         names = job.names
         # named by position: a user's column may be called rowid too
@@ -407,7 +407,7 @@ class FileWriter(DeleteFileWriter):
             if entry.path.rsplit("/", 1)[-1].startswith(stem):
                 announce(entry.path)
 
-    def _file(self, row: tuple[Any, ...], job: _Job, folder: str) -> NewDataFile:
+    def _file(self, row: tuple[Any, ...], job: _WriteJob, folder: str) -> NewDataFile:
         url, count, size, footer, statistics = row[:5]
         telemetry.count("engine.files_written", tenant=self.store.label)
         telemetry.count("engine.bytes_written", size, tenant=self.store.label)

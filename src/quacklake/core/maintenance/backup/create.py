@@ -231,7 +231,7 @@ class _Vanished(Exception):
 
 
 @dataclass
-class _Work:
+class _BackupWork:
     source: Store
     target: Store
     have: dict[str, int] = field(default_factory=dict)
@@ -261,7 +261,7 @@ def back_up(catalog: Catalog, store: Store, target: Store, progress: Progress = 
         raise UnsupportedFeatureError(
             f"a lake of the format version {catalog.version} cannot be backed up", hint="migrate it first"
         )
-    work = _Work(store, target, sums=_known_sums(target))
+    work = _BackupWork(store, target, sums=_known_sums(target))
     for _ in range(_ATTEMPTS):
         with suppress(_Vanished):
             return _attempt(catalog, work, progress)
@@ -278,7 +278,7 @@ def _known_sums(target: Store) -> dict[str, str]:
     return {}
 
 
-def _attempt(catalog: Catalog, work: _Work, progress: Progress) -> BackupReport:
+def _attempt(catalog: Catalog, work: _BackupWork, progress: Progress) -> BackupReport:
     progress("writing the catalog", 0, None)
     with tempfile.TemporaryDirectory(prefix="quacklake-backup-") as folder:
         # A read blocks commits on SQLite and the target may be slow, so copy to the target after the read.
@@ -323,7 +323,7 @@ def _attempt(catalog: Catalog, work: _Work, progress: Progress) -> BackupReport:
     return BackupReport(id_, snapshot.id, work.files, work.copied, work.bytes_copied, tuple(work.skipped))
 
 
-def _copy_all(catalog: Catalog, work: _Work, folder: str, progress: Progress) -> None:
+def _copy_all(catalog: Catalog, work: _BackupWork, folder: str, progress: Progress) -> None:
     files = image_files(work.target, folder, work.source.root)
     with ThreadPoolExecutor(_THREADS, "quacklake-backup") as pool:
         while page := list(itertools.islice(files, _PAGE)):
@@ -346,7 +346,7 @@ def _copy_all(catalog: Catalog, work: _Work, folder: str, progress: Progress) ->
 _MISSING = -1
 
 
-def _copy(work: _Work, file: ImageFile) -> int:
+def _copy(work: _BackupWork, file: ImageFile) -> int:
     """Copy a file unless it exists; return the number of copied bytes, or ``_MISSING``."""
     if file.path is None:
         work.skipped.append(Skipped(f"file {file.id}", "it is outside of the data path: the backup only refers to it"))
