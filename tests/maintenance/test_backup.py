@@ -226,20 +226,20 @@ def test_a_file_that_is_missing_is_told_and_everything_else_comes_back(lake: qua
 def test_files_that_a_cleanup_removes_meanwhile_have_the_catalog_read_anew(
     lake: quacklake.Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, lock, done = create.copy_file, threading.Lock(), threading.Event()
+    real, lock, done = Store.copy_to, threading.Lock(), threading.Event()
 
-    def copy_file(*arguments: Any) -> int:
+    def copy_to(store: Store, path: str, *more: Any) -> tuple[int, str | None]:
         with lock:
-            if not done.is_set():
+            if path.endswith(".arrow") and not done.is_set():
                 # as an expiry and a cleanup would: the row goes, then the file
                 done.set()
                 with lake._context.catalog.commit() as writer:
                     by_hand(writer, "DELETE FROM ducklake_delete_file")
-                for path in (tmp_path / "data").rglob("*-delete.parquet"):
-                    path.unlink()
-        return real(*arguments)
+                for file in (tmp_path / "data").rglob("*-delete.parquet"):
+                    file.unlink()
+        return real(store, path, *more)
 
-    monkeypatch.setattr(create, "copy_file", copy_file)
+    monkeypatch.setattr(Store, "copy_to", copy_to)
     report = lake.backup(tmp_path / "backup")
     assert report.skipped == ()
     assert report.files == 1
