@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from quacklake.core.operations import input_files
+from quacklake.inputs import files as input_files
 from quacklake.errors import ConstraintError, InputError, QuacklakeError, SchemaMismatchError
 from quacklake.pond import ImportOptions, bulk
 from quacklake.pond.copying import copy_in, targets

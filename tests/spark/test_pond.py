@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import quacklake
 from quacklake.core.materialized import registry as views
+from quacklake.extend.names import TableRef
 from quacklake.pond import Pond, reduces
 from quacklake.pond.queries import rows
 from quacklake.pond.series import append_series
@@ -60,7 +61,7 @@ def test_a_reduction_that_asks_for_spark_runs_there(session: SparkSession) -> No
         kept = reduces.kept(pond.fs(), options)
         assert kept is not None
         context = pond.lake.handle.context
-        view = views.find(context, context.latest(), kept.ref)
+        view = views.find(context, context.latest(), TableRef(reduces.SCHEMA, kept.view))
         assert view is not None
         assert view.position is not None
         assert view.position.stale is None

@@ -256,7 +256,7 @@ class QuacklakeAdapter(SQLAdapter):
     def create_on_spark(self, relation: BaseRelation, sql: str) -> None:
         """Create or replace a table with the rows of a query that Spark runs."""
         try:
-            from quacklake.spark import spark
+            from quacklake.spark.lake import spark
         except ImportError as error:
             raise DbtRuntimeError("engine='spark' needs pyspark: pip install 'quacklake[spark]'") from error
         with self.connections.exception_handler(sql):
