@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import doctest
 import importlib
+import importlib.util
 import inspect
 import pkgutil
 import re
@@ -167,6 +168,30 @@ def _named_modules(path: Path) -> list[str]:
     tree = ast.parse(path.read_text())
     texts = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
     return [text for text in texts if re.fullmatch(r"quacklake(\.\w+)+\.?", text)]
+
+
+def find_imports() -> dict[tuple[str, str], str]:
+    """Return every name that any file of the repository imports from the package, also late, with one such file."""
+    folders = ("src", "apps", "integrations", "tests", "benchmarks", "services", "scripts", "examples")
+    paths = [path for folder in folders for path in (REPOSITORY / folder).rglob("*.py")]
+    found = {}
+    for path in paths:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "quacklake":
+                found |= {(str(node.module), alias.name): str(path.relative_to(REPOSITORY)) for alias in node.names}
+    return found
+
+
+def test_every_import_names_what_is_there() -> None:
+    imports = find_imports()
+    assert len(imports) > 1000
+    assert [
+        f"{path}: {name} of {module}" for (module, name), path in imports.items() if not _is_there(module, name)
+    ] == []
+
+
+def _is_there(module: str, name: str) -> bool:
+    return hasattr(importlib.import_module(module), name) or importlib.util.find_spec(f"{module}.{name}") is not None
 
 
 def test_no_import_at_run_time_goes_around_the_floors() -> None:

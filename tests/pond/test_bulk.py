@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from quacklake.inputs import files as input_files
 from quacklake.errors import ConstraintError, InputError, QuacklakeError, SchemaMismatchError
+from quacklake.inputs import files as input_files
 from quacklake.pond import ImportOptions, bulk
 from quacklake.pond.copying import copy_in, targets
 from quacklake.pond.inputs import parse_host
