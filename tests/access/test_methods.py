@@ -39,15 +39,15 @@ ROWS = pa.table({"id": [1], "region": ["EU"], "ssn": ["x"], "salary": [1], "note
 #: What only administrators may use. A new method is in neither list, and fails the test until somebody decides.
 REFUSED: dict[type, str] = {
     Lake: """
-        access adopt as_principal attach backup catalog_bytes cleanup_old_files create_macro create_materialized_view
-        create_schema create_view data_path delete_orphaned_files drop_macro drop_schema drop_table drop_view
+        access adopt as_principal attach backup bisect catalog_bytes cleanup_old_files create_macro create_materialized_view
+        create_schema create_view data_path delete_orphaned_files diff drop_macro drop_schema drop_table drop_view
         expire_snapshots export_to import_from limits macros maintain maintenance materialized_views migrate refresh register rename_table
-        rename_view rollback signed tag undrop unregister url verify view
+        rename_view revert rollback signed tag undrop unregister url verify view
     """,
     LakeAt: "attach export_to macros register unregister view",
     LakeTransaction: """
         attach create_macro create_schema create_view drop_macro drop_schema drop_table drop_view macros mark register
-        rename_table rename_view rollback snapshot undrop unregister view
+        rename_table rename_view rollback scratch snapshot undrop unregister view
     """,
     Table: """
         add_column add_files alter_column column_comments comment drop_column drop_default drop_not_null files
@@ -116,6 +116,7 @@ READS: Calls = {
     "deletions": lambda t: t.deletions(0).to_arrow(),
     "head": lambda t: t.head(1_000),
     "insertions": lambda t: t.insertions(0).where("error(note)").to_arrow(),
+    "is_current": lambda t: t.is_current(),
     "merge": lambda t: t.merge(ROWS, on="id"),
     "merge_builder": lambda t: t.merge_builder(ROWS, "id").when_matched_update_all().execute(),
     "name": lambda t: t.name,

@@ -54,10 +54,10 @@ OF_LAKES = READING | {
     "version",
 }
 OF_SNAPSHOTS = READING | {"snapshot_id"}
-OF_TRANSACTIONS = READING | {"create_table"}
+OF_TRANSACTIONS = READING | {"create_table", "of"}
 OF_TABLES = frozenset(
     """
-    append changes columns count delete deletions head insertions merge merge_builder name
+    append changes columns count delete deletions head insertions is_current merge merge_builder name
     overwrite partitioned_by rows scan scan_polars schema show sorted_by to_arrow to_arrow_dataset to_batches to_duckdb
     to_pandas to_polars to_pylist update
     """.split()  # noqa: SIM905

@@ -115,7 +115,7 @@ class Table(TableMaintenance, Tagged):
         """
         from quacklake.core.materialized.views import is_current
 
-        return is_current(self.handle, self.info)
+        return is_current(self.handle, self._find(self.handle.view()))
 
     def count(self, where: Filter | None = None) -> int:
         """Return the number of rows, or of the rows that match a filter."""

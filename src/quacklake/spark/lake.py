@@ -21,7 +21,14 @@ from quacklake.extend.streams import StreamSource
 from quacklake.extend.writes import Operation, Transaction
 from quacklake.spark.expressions.translator import Filter
 from quacklake.spark.maintenance import SparkMaintaining
-from quacklake.spark.runtime.settings import has_sources, parse_version, require_pyspark, require_sources
+from quacklake.spark.runtime.settings import (
+    DYNAMIC,
+    OVERWRITE_MODES,
+    has_sources,
+    parse_version,
+    require_pyspark,
+    require_sources,
+)
 from quacklake.spark.runtime.settings import spark_settings as settings_for
 from quacklake.spark.streams.source import (
     EARLIEST,
@@ -34,7 +41,6 @@ from quacklake.spark.streams.source import (
     trigger_of,
 )
 from quacklake.spark.streams.source import MODES as STREAM_MODES
-from quacklake.spark.write.rows import DYNAMIC, OVERWRITE_MODES
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn

@@ -27,9 +27,10 @@ from quacklake.extend.names import TableRef
 from quacklake.extend.partitions import overwrite_partitions
 from quacklake.extend.writes import Operation, Transaction
 from quacklake.spark.runtime.local import inner_types
+from quacklake.spark.runtime.settings import DYNAMIC, OVERWRITE_MODES
 from quacklake.spark.streams.checkpoint import SparkCheckpoint, read_from_spark
 from quacklake.spark.streams.source import EARLIEST, Bound, choice, positive, refuse_unknown
-from quacklake.spark.write.rows import DYNAMIC, OVERWRITE_MODES, Prepared, carries, given_columns
+from quacklake.spark.write.rows import Prepared, carries, given_columns
 from quacklake.spark.write.tasks import TaskRows, write_task
 
 _TABLE = ("lake", "catalog", "table")

@@ -27,6 +27,10 @@ STEADY: Version = (4, 0)
 """The first version with all features. Earlier versions can only read, and append, overwrite and create tables."""
 _USUAL: Version = (4, 1)
 
+DYNAMIC = "dynamic"
+OVERWRITE_MODES = ("static", DYNAMIC)
+"""With ``static``, partitions without new rows are removed too."""
+
 #: The jars of the formats that the benchmarks compare with.
 DELTA = "io.delta:delta-spark_4.1_2.13:4.4.0"
 ICEBERG = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"

@@ -43,10 +43,6 @@ from quacklake.spark.write.writer import SortBy, SparkWriter, WriteJob, Written
 if TYPE_CHECKING:
     from quacklake.extend.writes import Transaction
 
-DYNAMIC = "dynamic"
-OVERWRITE_MODES = ("static", DYNAMIC)
-"""With ``static``, partitions without new rows are removed too."""
-
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
