@@ -34,6 +34,11 @@ STORY = """
     snapshots
     history people
     changes people --since 1
+    diff 1
+    diff 0 1 --table people
+    bisect "SELECT count(*) = 0 FROM people"
+    revert 1 --dry-run
+    revert 1 --on-conflict ours --yes
     sql "SELECT count(*) FROM people"
     sql "SELECT * FROM people WHERE false"
     sql "DELETE FROM people WHERE id = 1"
