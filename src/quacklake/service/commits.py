@@ -41,20 +41,21 @@ def committed(handle: LakeHandle, work: Callable[[Transaction], object], *, blin
 def commit_once(lake: Lake, key: Key | None, work: Callable[[LakeTransaction], dict[str, Any]]) -> dict[str, Any]:
     """Change a lake once for a key, and return what work returned, then or now, with its snapshot."""
 
-    def mark(tx: LakeTransaction) -> tuple[LakeTransaction, dict[str, Any]]:
-        answer = work(tx)
+    def mark(tx: Transaction) -> tuple[LakeTransaction, dict[str, Any]]:
+        transaction = opened(lake, tx)  # the service's own: that of a principal has no marks
+        answer = work(transaction)
         if key is not None:
-            key.mark(tx, answer)
-        return tx, answer
+            key.mark(transaction, answer)
+        return transaction, answer
 
     for _ in range(RACES):
         known = {} if key is None else known_answers(lake, [key])
         if key is not None and key.name in known:
             return key.answer(known[key.name])
         try:
-            tx, answer = lake.run(mark)
+            transaction, answer = lake.handle.run(mark)
         except StreamBatchDoneError:
             continue
-        assert tx.snapshot is not None
-        return {**answer, "snapshot": tx.snapshot.id, "repeated": False}
+        assert transaction.snapshot is not None
+        return {**answer, "snapshot": transaction.snapshot.id, "repeated": False}
     raise TooBusyError("the same request is done elsewhere")
